@@ -1,0 +1,55 @@
+# Everything a checkout can do. `make` lists the targets; PYTHON=python3.12 chooses another Python.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PYTEST := $(RUN) -m pytest -n auto --dist worksteal
+LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--custom-compile-command "make relock" $(UPGRADE)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test everyday lint format relock clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## build, then serve the demo on http://127.0.0.1:8080 with its data in ./cx-data
+	$(PYTHON) dist/cx-service.pyz serve --demo --data cx-data
+
+build: $(VENV)/installed ## make dist/cx-service.pyz, the whole service in one file, if it is not up to date
+	@$(RUN) .ci/build.py --if-stale
+
+test: lint build ## run every check and every test
+	$(PYTEST)
+
+everyday: $(VENV)/installed ## run the tests that take no patience
+	$(PYTEST) -m "not slow"
+
+lint: $(VENV)/installed ## check style and types
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+
+format: $(VENV)/installed ## put the code into its one format
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+relock: $(VENV)/installed ## write both lock files anew from setup.cfg and requirements-dev.in; UPGRADE=-U raises versions
+	$(LOCK) setup.cfg -o requirements.lock
+	$(LOCK) setup.cfg requirements-dev.in -c requirements.lock -o requirements-dev.lock
+
+clean: ## delete all that was made here, except ./cx-data
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# Anew whenever the lock changes, so that nothing stays behind that the lock no longer names.
+$(VENV)/installed: requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "cx-service needs Python 3.11 or newer as '$(PYTHON)', or name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "This Python cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
+		exit 1; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,237 @@
+"""The conversations that the demo and the other tests are made of: all of them are told, the same in every run."""
+
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from importlib.metadata import version
+from importlib.resources import files
+from itertools import cycle, groupby
+from pathlib import Path
+
+import pytest
+import yaml
+from ulid import ULID
+
+from tests import corpus
+from tests.corpus import Members
+
+# The fields of the API document, and what section 9 of the contract adds to them.
+MEMBERS = {
+    "app": "id name",
+    "user": """id email first_name last_name auth_provider created_at last_login_at is_anonymous is_verified location
+        onboarding_completed profile_image role user_type password password_hash is_disabled app_id display_name phone
+        locale timezone settings""",
+    "bot": """id app_id name slug tagline description category kind status presence is_active is_featured rating country
+        region city accent_color brand_color cover_url icon_url contact_email contact_phone contact_website social_links
+        created_at updated_at""",
+    "chat_session": "id app_id conversation_id user_id bot_id status created_at",
+    "message": """id chat_session_id conversation_id identity_id sender_id sender_type channel status content_type
+        content original_content translations reply_to_message_id reply_snapshot action_id action_source_id
+        action_payload is_edited edited_at is_pinned is_private is_read_once deleted_at gdpr_purged gdpr_purged_at
+        gdpr_original_content_type created_at updated_at text pinned_at""",
+    "notification": "id type title body conversation_id session_id payload is_read read_at created_at user_id",
+}
+SCRIPTS = {
+    "LATIN",
+    "CYRILLIC",
+    "DEVANAGARI",
+    "BENGALI",
+    "ARABIC",
+    "HEBREW",
+    "CJK",
+    "HIRAGANA",
+    "HANGUL",
+    "TAMIL",
+    "THAI",
+}
+
+Told = dict[str, list[Members]]
+
+
+def by_kind(records: list[Members]) -> Told:
+    told: Told = {kind: [] for kind in MEMBERS}
+    for record in records:
+        ((kind, members),) = record.items()
+        told[kind].append(members)
+    return told
+
+
+@pytest.fixture(scope="module")
+def everything() -> Told:
+    return by_kind(list(corpus.records(corpus.conversations())))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Told:
+    return by_kind(list(corpus.demo()))
+
+
+@pytest.fixture(scope="module", params=["everything", "demo"])
+def told(request: pytest.FixtureRequest) -> Told:
+    value: Told = request.getfixturevalue(request.param)
+    return value
+
+
+def spoken() -> dict[str, list[str]]:
+    """What each language's files say, read another way: the scalars that follow the word `conversations`."""
+    lines: dict[str, list[str]] = {}
+    data = Path(str(files("chatterbot_corpus"))) / "data"
+    for file in sorted(data.rglob("*.yml")):
+        events = yaml.parse(file.read_text(encoding="utf-8-sig"), Loader=getattr(yaml, "CLoader", yaml.Loader))
+        scalars = [event.value for event in events if isinstance(event, yaml.ScalarEvent)]
+        last = len(scalars) - scalars[::-1].index("conversations")
+        lines.setdefault(file.parent.name, []).extend(scalars[last:])
+    return lines
+
+
+def test_every_line_of_every_language_is_told_in_order(everything: Told) -> None:
+    language = {bot["id"]: bot["slug"] for bot in everything["bot"]}
+    spoke = {chat["id"]: language[chat["bot_id"]] for chat in everything["chat_session"]}
+    texts: dict[str, list[str]] = {}
+    for message in everything["message"]:
+        texts.setdefault(spoke[message["chat_session_id"]], []).append(message["text"])
+    assert texts == spoken()
+
+
+@pytest.mark.skipif(version("chatterbot-corpus") != "1.3.3", reason="counts of another release")
+def test_nothing_of_the_known_release_is_missing(everything: Told) -> None:
+    assert {kind: len(found) for kind, found in everything.items()} == {
+        "app": 1,
+        "user": 4,
+        "bot": 28,
+        "chat_session": 7644,
+        "message": 19597,
+        "notification": 0,
+    }
+    assert {bot["slug"] for bot in everything["bot"]} == set(corpus.LANGUAGES)
+
+
+def test_odd_items_become_their_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data" / "elvish"
+    folder.mkdir(parents=True)
+    odd = '- [yes, 1.0, null, 2026-10-01]\n- bare: string\n- - - deep\n  - key: [a, b]\n- [""]\n- ["\\0", " x "]\n'
+    (folder / "odd.yml").write_bytes(b"\xef\xbb\xbfcategories: [odd]\r\nconversations:\r\n" + odd.encode())
+    monkeypatch.setattr(corpus, "files", lambda _: tmp_path)
+    told = [("yes", "1.0", "null", "2026-10-01"), ("bare: string",), ("deep", "key: a b"), (" x ",)]
+    assert [one.lines for one in corpus.conversations()] == told
+    assert list(corpus.texts([None, True, 7, "\ud800", {"a\0b": 1}, "\n", "kept\n"])) == ["None", "True", "7", "kept\n"]
+    (bot,) = (record["bot"] for record in corpus.records(corpus.conversations()) if "bot" in record)
+    assert bot["name"] == "Elvish"
+
+
+@pytest.mark.parametrize("flag", ["--demo", "--all"])
+def test_two_runs_write_the_same_bytes(flag: str, tmp_path: Path) -> None:
+    for seed in "1", "2":
+        command = [sys.executable, "-W", "error", corpus.__file__, flag, str(tmp_path / seed)]
+        run = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        assert b"chat_session" in run.stderr
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+    notice = (tmp_path / "1.NOTICE.txt").read_text(encoding="utf-8")
+    assert f"chatterbot-corpus {version('chatterbot-corpus')} by Gunther Cox" in notice
+    assert "Redistributions in binary form must reproduce the above copyright notice" in notice
+    records = [json.loads(line) for line in (tmp_path / "1").read_bytes().splitlines()]
+    assert records == list(corpus.demo() if flag == "--demo" else corpus.records(corpus.conversations()))
+
+
+def test_only_documented_members_are_written(told: Told) -> None:
+    for kind, found in told.items():
+        assert {name for members in found for name in members} <= set(MEMBERS[kind].split())
+
+
+def test_every_id_is_unique_and_every_reference_resolves(told: Told) -> None:
+    for found in told.values():
+        assert len({members["id"] for members in found}) == len(found)
+    people = {user["id"] for user in told["user"]}
+    bots = {bot["id"] for bot in told["bot"]}
+    chats = {chat["id"]: chat for chat in told["chat_session"]}
+    messages = {message["id"]: message for message in told["message"]}
+    (app,) = told["app"]
+    assert {one["app_id"] for one in [*told["bot"], *chats.values()]} == {app["id"]}
+    assert {user["role"]: user.get("app_id") for user in told["user"]} == {
+        "user": None,
+        "agent": app["id"],
+        "admin": None,
+    }
+    for chat in chats.values():
+        assert chat["user_id"] in people
+        assert chat["bot_id"] in bots
+    for message in messages.values():
+        assert message["conversation_id"] == chats[message["chat_session_id"]]["conversation_id"]
+        assert message["sender_id"] in (bots if message["sender_type"] == "bot" else people)
+        replied = messages.get(message.get("reply_to_message_id", message["id"]))
+        assert replied
+        assert replied["chat_session_id"] == message["chat_session_id"]
+    for note in told["notification"]:
+        message = messages[note["payload"]["message_id"]]
+        assert note["session_id"] == message["chat_session_id"]
+        assert chats[note["session_id"]]["user_id"] == note["user_id"]
+
+
+def test_a_user_and_a_bot_share_one_conversation(told: Told) -> None:
+    pairs = {(chat["user_id"], chat["bot_id"], chat["conversation_id"]) for chat in told["chat_session"]}
+    assert len(pairs) == len({pair[:2] for pair in pairs}) == len({pair[2] for pair in pairs})
+
+
+def test_messages_sort_by_time_and_by_ulid(told: Told) -> None:
+    public = [message for message in told["message"] if not message.get("is_private")]
+    begun = {chat["id"]: chat["created_at"] for chat in told["chat_session"]}
+    for session, said in groupby(public, key=lambda message: message["chat_session_id"]):
+        found = [(message["created_at"], message["id"]) for message in said]
+        assert found == sorted(set(found))
+        assert begun[session] < found[0][0]
+    for message in told["message"]:
+        assert corpus.stamp(ULID.from_str(message["id"]).datetime) == message["created_at"]
+        assert "2026-10-05T07:30" < message["created_at"] < "2026-11-20"
+
+
+def test_customer_and_bot_take_turns(everything: Told) -> None:
+    for _, said in groupby(everything["message"], key=lambda message: message["chat_session_id"]):
+        for message, sender in zip(said, cycle(("user", "bot")), strict=False):
+            assert message["sender_type"] == sender
+
+
+def test_demo_speaks_many_scripts_and_both_directions(demo: Told) -> None:
+    letters = {letter for message in demo["message"] for letter in message["text"] if letter.isalpha()}
+    assert {unicodedata.name(letter).split()[0].split("-")[0] for letter in letters} >= SCRIPTS
+    assert {unicodedata.bidirectional(letter) for letter in letters} >= {"L", "R", "AL"}
+
+
+def test_demo_is_small_and_has_its_people(demo: Told) -> None:
+    size = sum(len(json.dumps({kind: one}, ensure_ascii=False).encode()) for kind in demo for one in demo[kind])
+    assert size < 400_000
+    roles = {user["email"]: user["role"] for user in demo["user"]}
+    assert roles == {f"{name}@demo.example": role for name, (_, _, role, *_) in corpus.PEOPLE.items()}
+    assert {user["password"] for user in demo["user"]} == {"demo-password"}
+    assert {bot["presence"] for bot in demo["bot"]} == set(corpus.PRESENCES)
+    assert len({bot["rating"] for bot in demo["bot"]}) >= 5
+
+
+def test_demo_has_short_chats_in_each_language_and_a_long_one(demo: Told) -> None:
+    lengths = Counter(message["chat_session_id"] for message in demo["message"])
+    long, *others = (chat for chat in demo["chat_session"])
+    assert lengths[long["id"]] > 250
+    assert long["status"] == "open"
+    assert all(6 <= lengths[chat["id"]] <= 60 for chat in others)
+    assert {chat["status"] for chat in demo["chat_session"]} == {"open", "pending", "resolved", "archived"}
+    alice, bob, *_ = (user["id"] for user in demo["user"])
+    languages = Counter(chat["bot_id"] for chat in demo["chat_session"] if chat["user_id"] == alice)
+    assert len(languages) >= 8
+    assert set(languages.values()) <= {2, 3, 4}
+    assert 0 < sum(chat["user_id"] == bob for chat in demo["chat_session"]) < languages.total()
+
+
+def test_demo_has_pins_a_deletion_a_reply_a_note_and_notifications(demo: Told) -> None:
+    said = demo["message"]
+    assert sum("pinned_at" in message and message["is_pinned"] for message in said) == 3
+    assert sum("deleted_at" in message for message in said) == 1
+    (reply,) = (message for message in said if "reply_to_message_id" in message)
+    (original,) = (message for message in said if message["id"] == reply["reply_to_message_id"])
+    assert reply["reply_snapshot"] == {"text": original["text"]}
+    assert (original["sender_type"], reply["sender_type"]) == ("bot", "user")
+    (note,) = (message for message in said if message.get("is_private"))
+    assert note["sender_type"] == "agent"
+    reads = [(note.get("is_read", False), "read_at" in note) for note in demo["notification"]]
+    assert reads == [(True, True)] * 3 + [(False, False)] * 3
