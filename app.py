@@ -1,0 +1,39 @@
+"""The door: `build` makes the WSGI application, `main` is the command line."""
+
+import sys
+
+import peewee
+
+from service import clock, db, migrations
+from service.auth import signing
+from service.models import Message, SigningKey
+from service.routes import operations
+from service.settings import Settings
+from service.web import Service, build_app
+
+
+def build(settings: Settings) -> Service:
+    """The WSGI application on an up-to-date database in the settings' data folder. Raises db.Unusable."""
+    prepare(settings)
+    return build_app(operations(settings.documented_only), settings)
+
+
+def prepare(settings: Settings) -> None:
+    """Open the database, bring its schema up to date, and see that there is a key and the clock is not behind it."""
+    db.open_database(settings.data)
+    migrations.migrate()
+    SigningKey.ensure()
+    newest = Message.select(peewee.fn.max(Message.id)).scalar()
+    clock.not_before(clock.ulid_time(newest) if newest else 0)
+    signing.forget_keys()
+
+
+def main() -> None:
+    """Run a command."""
+    from service.commands import run
+
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

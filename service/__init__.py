@@ -1,0 +1,24 @@
+"""The service, room by room, in import order: a module imports only from those above it.
+
+    assets         where static/ and templates/ are
+    settings       flags, CX_ variables and defaults; read once, frozen
+    clock          time and identifiers; never backwards
+    errors         the refusals a client can meet
+    fields         kinds of columns: as stored, as sent, as rendered by the database
+    db             opening the database, write(), pages as JSON
+    migrations/    the steps from an empty database to today's
+    models/        tables, with the questions and verbs that belong to them
+    auth/          passwords, signed texts, tokens, throttling
+    keeping        answers kept for repeated requests
+    operations     what an operation declares
+    decoding       reading bodies and queries
+    cursors        signed positions in lists
+    web            from a request to an answer; the only importer of Bottle
+    openapi        declarations as OpenAPI 3.1
+    server         waitress, its workers and signals
+    transfer       import and export
+    routes/        the operations, a module for each part of the document; its __init__ is the table of contents
+    commands/      the command line, a module for each group of commands
+
+`app.py` beside the package is the door. Nobody but it and `commands` imports `routes`.
+"""

@@ -1,0 +1,50 @@
+"""Password hashing: argon2id through passlib, with at most one hash per core at a time.
+
+A hash takes tens of milliseconds and 19 MiB on purpose, so none is ever made inside a write.
+"""
+
+import functools
+import os
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from passlib.context import CryptContext
+
+LONGEST = 1024  # characters; longer ones are refused before they cost anything
+
+_slots = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+
+
+@functools.cache
+def _context() -> "CryptContext":
+    """OWASP's floor for argon2id: 19 MiB, two passes, one lane. Imported late: most commands never hash."""
+    from passlib.context import CryptContext
+
+    parameters = {"type": "ID", "memory_cost": 19456, "time_cost": 2, "parallelism": 1}
+    return CryptContext(schemes=["argon2"], **{f"argon2__{name}": value for name, value in parameters.items()})
+
+
+def hash_password(password: str) -> str:
+    """The hash to store. Raises ValueError for a password that is empty or too long."""
+    if not 0 < len(password) <= LONGEST:
+        raise ValueError(f"a password has 1 to {LONGEST} characters")
+    with _slots:
+        return str(_context().hash(password))
+
+
+def is_right(password: str, stored_hash: str | None) -> bool:
+    """Whether a password belongs to a hash; without a usable hash, the same work is done and the answer is no."""
+    with _slots:
+        if stored_hash and len(password) <= LONGEST:
+            try:
+                return bool(_context().verify(password, stored_hash))
+            except ValueError:  # not a hash of ours
+                pass
+        _context().dummy_verify()
+        return False
+
+
+def warm_up() -> None:
+    """Do the work that the first check would have to do in addition."""
+    _context().dummy_verify()

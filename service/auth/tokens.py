@@ -1,0 +1,101 @@
+"""Access and refresh tokens: signed names of a login session's generation, checked against its row at every use.
+
+Nothing usable rests in the database, and whatever ends the row ends its tokens at once (contract, section 3).
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from service import clock
+from service.auth.signing import sign, verify
+from service.db import is_unavailable, write
+from service.errors import InvalidToken, Unauthenticated
+from service.models import LoginSession
+from service.models.people import Caller
+from service.settings import Settings
+
+PREFIX = {"access": "cxa_", "refresh": "cxr_"}
+OVERLAP = 10 * clock.SECOND  # how long the previous refresh token is taken in any case: two tabs, a lost answer
+
+
+class Tokens(Struct, frozen=True):
+    """The pair that login and refresh give (section 2.3 of the document)."""
+
+    access_token: str
+    refresh_token: str
+
+
+def begin(user_id: str, settings: Settings, label: str = "") -> Tokens:
+    """Open a login session; call it inside a write."""
+    expires = clock.now() + settings.refresh_days * clock.DAY
+    first = {"expires_at": expires, "is_generation_used": True, "label": label[:200]}
+    return _pair(LoginSession.create(user_id=user_id, **first), settings)
+
+
+def authenticate(header: str) -> Caller:
+    """The caller that an `Authorization` header names. Raises Unauthenticated or InvalidToken."""
+    scheme, _, token = header.partition(" ")
+    if not header or scheme.lower() != "bearer":
+        raise Unauthenticated
+    session_id, generation = _read("access", token.strip())
+    session = LoginSession.open_sessions().where(LoginSession.id == session_id).objects().first()
+    if session is None or generation > session.generation:
+        raise InvalidToken
+    if generation == session.generation and not session.is_generation_used:
+        _note_use(session)
+    scopes = None if session.scopes is None else frozenset(session.scopes.split())
+    return Caller(session.user_id, session.role, session.app_id, session.id, scopes)
+
+
+def rotate(refresh_token: str, settings: Settings) -> Tokens:
+    """A new pair for a refresh token.
+
+    The previous token gets the current pair again, for ten seconds or until that pair is first used. Anything older
+    was copied: it ends the whole login session. Raises InvalidToken.
+    """
+    session_id, generation = _read("refresh", refresh_token)
+    with write():
+        session = LoginSession.open_sessions().where(LoginSession.id == session_id).first()
+        if session is None:
+            raise InvalidToken
+        overlaps = clock.now() - session.rotated_at <= OVERLAP or not session.is_generation_used
+        if generation == session.generation:
+            session.generation += 1
+            session.rotated_at = clock.now()
+            session.expires_at = clock.now() + settings.refresh_days * clock.DAY
+            session.is_generation_used = False
+            session.save()
+        elif generation < session.generation - 1 or not overlaps:
+            session.end()
+            session = None
+    if session is None:
+        raise InvalidToken
+    return _pair(session, settings)
+
+
+def _note_use(session: LoginSession) -> None:
+    """From now on the previous refresh token overlaps for its ten seconds only. A full disk must not stop readers."""
+    try:
+        own = (LoginSession.id == session.id) & (LoginSession.generation == session.generation)
+        LoginSession.update(is_generation_used=True).where(own).execute()
+    except Exception as error:
+        if not is_unavailable(error):
+            raise
+
+
+def _pair(session: LoginSession, settings: Settings) -> Tokens:
+    own = [session.id, session.generation]
+    access = sign("access", [*own, min(session.expires_at, clock.now() + settings.access_minutes * clock.MINUTE)])
+    return Tokens(PREFIX["access"] + access, PREFIX["refresh"] + sign("refresh", [*own, session.expires_at]))
+
+
+def _read(kind: Literal["access", "refresh"], token: str) -> tuple[str, int]:
+    """The login session and generation that an unexpired token names."""
+    try:
+        session_id, generation, expires_at = verify(kind, token.removeprefix(PREFIX[kind]))
+    except ValueError:
+        raise InvalidToken from None
+    if not token.startswith(PREFIX[kind]) or expires_at <= clock.now():
+        raise InvalidToken
+    return session_id, generation

@@ -1,0 +1,129 @@
+"""Time and identifiers: the one place that reads the clock, and that never lets it go backwards.
+
+Instants are whole milliseconds since 1970 inside, and RFC 3339 text with three decimals and `Z` on the wire and in
+tables, which sorts as time does.
+"""
+
+import re
+import threading
+import time
+import uuid as uuid_module
+from datetime import UTC, date, datetime, timedelta, timezone
+
+from ulid import ULID
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+_RFC_3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+\- ])(\d\d):(\d\d))", re.ASCII
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
+
+_lock = threading.Lock()
+_latest = 0
+_latest_ulid = 0
+
+
+def host_time() -> int:
+    """What the host's clock says, in milliseconds; tests replace it."""
+    return time.time_ns() // 1_000_000
+
+
+def now() -> int:
+    """This moment in milliseconds, never earlier than any moment given before."""
+    global _latest
+    with _lock:
+        _latest = max(_latest, host_time())
+        return _latest
+
+
+def not_before(milliseconds: int) -> None:
+    """Hold the clock at `milliseconds` at least: the newest row, when a database is opened on a host set back."""
+    global _latest
+    with _lock:
+        _latest = max(_latest, milliseconds)
+
+
+def forget() -> None:
+    """Forget the past, for tests that set the clock."""
+    global _latest, _latest_ulid
+    with _lock:
+        _latest = _latest_ulid = 0
+
+
+def timestamp(milliseconds: int | None = None) -> str:
+    """RFC 3339 in UTC with three decimals: `2026-11-20T10:00:00.000Z`; without an argument, of this moment."""
+    moment = _EPOCH + timedelta(milliseconds=now() if milliseconds is None else milliseconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.").rjust(20, "0") + f"{moment.microsecond // 1000:03}Z"
+
+
+def milliseconds(stamp: str) -> int:
+    """The instant of a timestamp that `timestamp` or `read_timestamp` made."""
+    return (datetime.fromisoformat(stamp) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def read_timestamp(text: str, *, bare_date: str = "") -> str:
+    """Any RFC 3339 date-time as our own text; digits beyond milliseconds are cut off.
+
+    `bare_date` allows a date alone: "start" or "end" of that day in UTC. A blank in place of the offset's plus sign is
+    read as one, because a literal plus in a query arrives so. Raises ValueError with a reason.
+    """
+    if bare_date and _DATE.fullmatch(text):
+        day = date.fromisoformat(text)
+        return f"{day.isoformat()}T{'00:00:00.000' if bare_date == 'start' else '23:59:59.999'}Z"
+    match = _RFC_3339.fullmatch(text)
+    if not match:
+        raise ValueError("expected an RFC 3339 timestamp such as 2026-11-20T10:00:00Z")
+    *parts, fraction, zulu, sign, hours, minutes = match.groups()
+    try:
+        offset = timedelta(0) if zulu else timedelta(hours=int(hours), minutes=int(minutes))
+        zone = timezone(-offset if sign == "-" else offset)
+        moment = datetime(*map(int, parts), int((fraction or "").ljust(6, "0")[:6]), tzinfo=zone)  # type: ignore[misc, arg-type]
+        return timestamp((moment - _EPOCH) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
+        raise ValueError("no such date or time") from None
+
+
+def uuid() -> str:
+    """A new random UUID (RFC 9562, version 4)."""
+    return str(uuid_module.uuid4())
+
+
+def read_uuid(text: str) -> str:
+    """A hyphenated UUID in lower case. Raises ValueError for every other spelling."""
+    if not _UUID.fullmatch(text):
+        raise ValueError("expected a UUID")
+    return text.lower()
+
+
+def ulid(at: int | None = None, *, after: str = "") -> str:
+    """A new ULID of the moment `at` (now), later than `after` and than every other made here for that moment."""
+    global _latest_ulid
+    moment = now() if at is None else at
+    fresh = int(ULID.from_timestamp(moment))
+    with _lock:
+        if fresh >> 80 == _latest_ulid >> 80 or (at is None and fresh < _latest_ulid):
+            fresh = _latest_ulid + 1
+        if after:
+            fresh = max(fresh, int(ULID.from_str(after)) + 1)
+        _latest_ulid = fresh
+    return str(ULID.from_int(fresh))
+
+
+def read_ulid(text: str) -> str:
+    """A ULID in upper case. Raises ValueError for every other spelling."""
+    upper = text.upper()
+    if not text.isascii() or not _ULID.fullmatch(upper):
+        raise ValueError("expected a ULID")
+    return upper
+
+
+def ulid_time(text: str) -> int:
+    """The moment of a ULID in milliseconds."""
+    return int(ULID.from_str(text)) >> 80

@@ -1,0 +1,49 @@
+"""The command line: every command in one table; its module is imported when it is asked for."""
+
+import argparse
+import importlib
+import logging
+import sys
+
+from service.settings import add_flags, read_settings
+
+COMMANDS = {
+    "serve": ("serve", "bring the schema up to date, then serve"),
+    "import": ("transfer", "take in JSON Lines: all of it, or with any fault nothing"),
+    "export": ("transfer", "write everything as JSON Lines"),
+    "user": ("people", "add, list, disable, enable users and set passwords"),
+    "migrate": ("care", "bring the schema up to date"),
+    "purge": ("care", "empty messages for good, and their bytes out of the files"),
+    "routes": ("describe", "list every operation"),
+    "openapi": ("describe", "print the OpenAPI 3.1 document"),
+}
+
+
+class Stop(Exception):
+    """A command cannot go on; the text is told to the operator, and the exit status is 1."""
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run the command that the arguments name; the exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog="cx-service", description="A customer-experience backend in one file.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (module, about) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        if name in arguments[:1]:
+            importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
+            add_flags(command, *(() if name == "serve" else ("data", "log_level")))
+    flags = parser.parse_args(arguments)
+    from service.db import Unusable
+
+    try:
+        settings = read_settings(flags)
+        logging.basicConfig(
+            level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+        )
+        return int(flags.run(flags, settings) or 0)
+    except (Stop, Unusable, ValueError) as error:
+        print(f"cx-service: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1

@@ -1,0 +1,77 @@
+"""`import` and `export`: everything as JSON Lines, in and out."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from service import transfer
+from service.commands import Stop
+from service.settings import Settings
+
+
+def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "import":
+        parser.add_argument("files", nargs="+", metavar="FILE", help="JSON Lines; - is standard input")
+    else:
+        parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="where to; - is standard output")
+    parser.set_defaults(run=take_in if name == "import" else give_out)
+
+
+class Bar:
+    """A progress bar on a terminal, and nothing elsewhere."""
+
+    WIDTH = 40
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.shown = max(total, 1), 0, -1
+        self.visible = sys.stderr.isatty()
+
+    def __call__(self, step: int) -> None:
+        self.done += step
+        percent = min(100, 100 * self.done // self.total)
+        if self.visible and percent != self.shown:
+            self.shown = percent
+            bar = "#" * (self.WIDTH * percent // 100)
+            end = "\n" if percent == 100 else ""
+            print(f"\r[{bar:<{self.WIDTH}}] {percent:3}%", end=end, file=sys.stderr, flush=True)
+
+
+def take_in(flags: argparse.Namespace, settings: Settings) -> int:
+    """Import files, or say what is wrong with them."""
+    import app
+
+    app.prepare(settings)
+    paths = [None if name == "-" else Path(name) for name in flags.files]
+    try:
+        bar = Bar(2 * sum(path.stat().st_size for path in paths if path))
+        faults = transfer.take_in(paths, bar)
+    except OSError as error:
+        raise Stop(f"cannot read {error.filename}: {error.strerror}") from None
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    if faults:
+        print("nothing was imported", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def give_out(flags: argparse.Namespace, settings: Settings) -> None:
+    """Export everything; a file appears whole or not at all."""
+    import app
+
+    app.prepare(settings)
+    bar = Bar(transfer.count_rows())
+    if flags.file == "-":
+        transfer.give_out(sys.stdout.buffer.write, bar)
+        sys.stdout.flush()
+        return
+    target = Path(flags.file)
+    beside = target.with_name(f".{target.name}.partial")
+    try:
+        with beside.open("wb") as file:
+            beside.chmod(0o600)  # it holds password hashes
+            transfer.give_out(file.write, bar)
+        beside.replace(target)
+    except OSError as error:
+        raise Stop(f"cannot write {target}: {error.strerror}") from None
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,42 @@
+"""Cursors: opaque, signed positions in a list, bound to the operation, the caller and the filters they were made for.
+
+They survive restarts, backups and restores, because the key lives in the database; they grant nothing, because every
+request is checked anew.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from service import clock
+from service.auth.signing import sign, verify
+from service.db import Position
+from service.operations import Operation
+
+FREE = ("cursor", "limit", "per_page", "direction")  # what may change in the middle of a walk
+
+
+def make(operation: Operation, bound_to: list[Any], query: Any, page: int, key: tuple[Any, ...]) -> str:
+    """The cursor of the page `page` that begins after `key`; without a key the walk has ended and it is empty."""
+    return sign("cursor", [_binding(operation, bound_to, query), page, *key]) if key else ""
+
+
+def read(operation: Operation, bound_to: list[Any], text: str, query: Any) -> Position:
+    """The position of a cursor. Raises ValueError for one that was altered or belongs to another list.
+
+    Where messages are listed, the ULID of a message is a position too.
+    """
+    if getattr(query, "takes_ulids", False) and len(text) == 26:
+        return Position(key=(clock.read_ulid(text),))
+    binding, page, *key = verify("cursor", text)
+    if binding != _binding(operation, bound_to, query):
+        raise ValueError("a cursor of another list")
+    return Position(page, tuple(key))
+
+
+def _binding(operation: Operation, bound_to: list[Any], query: Any) -> str:
+    filters = {name: value for name, value in msgspec.structs.asdict(query).items() if name not in FREE}
+    named = json.dumps([operation.name, bound_to, filters], default=str, sort_keys=True)
+    return hashlib.sha256(named.encode()).hexdigest()[:16]

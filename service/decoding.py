@@ -1,0 +1,185 @@
+"""Reading what clients send: JSON bodies and query strings, with the place of the fault in every complaint.
+
+Where the document lists no 400 for an operation, garbage becomes a value that selects nothing (contract, section 2).
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from service import clock
+from service.db import Position
+from service.errors import InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
+from service.fields import Uuid
+from service.operations import LowerBound, UpperBound
+
+DEEPEST = 100
+AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
+
+_EXPECTED = re.compile(r"^Expected `(.+?)`, got `(.+?)`$")
+_PLACE = re.compile(r"^(.*?)(?: - at `(.+)`)?$", re.DOTALL)
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def read_json(raw: bytes) -> dict[str, Any]:
+    """The JSON object in a body. Raises InvalidJson or InvalidBody with the place of the fault."""
+    if not raw.strip():
+        raise InvalidBody("$: expected object, got nothing")
+    try:
+        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"The body is not UTF-8: byte {error.start}.") from None
+    except RecursionError:
+        raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.") from None
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
+    except ValueError as error:
+        raise InvalidJson(f"The body is not acceptable JSON: {error}.") from None
+    _check(value, "$")
+    if not isinstance(value, dict):
+        raise InvalidBody("$: expected object")
+    return value
+
+
+def expect_json(content_type: str) -> None:
+    """Refuse a body that says it is something else. Raises InvalidJson."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind and kind != "application/json" and not re.fullmatch(r"application/[\w.-]+\+json", kind, re.ASCII):
+        raise InvalidJson(f"Content-Type: expected application/json, got {kind[:100]!a}.")
+
+
+def read_body(raw: bytes, kind: Any) -> Any:
+    """A body as the type that an operation declares."""
+    return convert(read_json(raw), kind)
+
+
+def may_be_empty(kind: Any) -> bool:
+    """Whether a body may be left out: none of its members is required."""
+    return not any(member.required for member in msgspec.structs.fields(kind))
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """A JSON value as a declared type. Raises InvalidBody: `$.location[2]: expected int`."""
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        complaint, place = _PLACE.match(str(error)).groups()  # type: ignore[union-attr]
+        expected = _EXPECTED.match(complaint)
+        reason = f"expected {expected[1]}" if expected else complaint.replace("`", "")
+        raise InvalidBody(f"{place or '$'}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def read_query(
+    text: str, kind: type[Struct], lenient: bool, locate: Callable[[str, Struct], Position]
+) -> tuple[Any, list[str]]:
+    """A query string as the type that an operation declares, and the warnings of a lenient one.
+
+    `locate` turns the text of a cursor into a position, given the query without it. Raises InvalidParameter or
+    InvalidCursor, which name the parameter, unless the operation is lenient.
+    """
+    given, faults = _parameters(text), list[tuple[str, Exception]]()
+    values: dict[str, Any] = {}
+    cursor = None
+    for wire_name, name, hint in _members(kind):
+        if wire_name not in given:
+            continue
+        if hint is Position:
+            cursor = given[wire_name]
+            continue
+        try:
+            values[name] = _read(given[wire_name], hint)
+        except ValueError as error:
+            faults.append((wire_name, InvalidParameter(f"{wire_name}: {error}.")))
+            if hint in (LowerBound, UpperBound):
+                values[name] = AFTER_ALL if hint is LowerBound else BEFORE_ALL
+    query = kind(**values)
+    if cursor:
+        try:
+            query = msgspec.structs.replace(query, cursor=locate("".join(cursor) if len(cursor) == 1 else "", query))
+        except ValueError:
+            faults.append(("cursor", InvalidCursor()))
+            query = msgspec.structs.replace(query, cursor=Position(nowhere=True))
+    if faults and not lenient:
+        raise faults[0][1]
+    return query, [f"{name}: {str(fault).removeprefix(name + ': ')}" for name, fault in faults]
+
+
+def _members(kind: type[Struct]) -> list[tuple[str, str, Any]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [(field.encode_name, field.name, hints[field.name]) for field in msgspec.structs.fields(kind)]
+
+
+def _parameters(text: str) -> dict[str, list[str]]:
+    """All values of each parameter; undecodable text stays undecodable, so that only a known parameter suffers."""
+    given: dict[str, list[str]] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
+        given.setdefault(name, []).append(value)
+    return given
+
+
+def _read(values: list[str], hint: Any) -> Any:
+    """One parameter. Raises ValueError with the reason."""
+    if len(values) > 1:
+        raise ValueError("given more than once")
+    text = values[0]
+    if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
+        raise ValueError("expected readable UTF-8")
+    kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+    if hint is Uuid:
+        return clock.read_uuid(text)
+    if hint is LowerBound or hint is UpperBound:
+        return clock.read_timestamp(text, bare_date="start" if hint is LowerBound else "end")
+    if kind is bool:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError("expected true or false")
+        return _BOOLEANS[text.lower()]
+    if kind is int:  # a page size
+        if not re.fullmatch(r"-?[0-9]{1,1000}", text, re.ASCII):
+            raise ValueError("expected a whole number")
+        bounds = hint.__metadata__[0]
+        return min(max(int(text), bounds.ge), bounds.le)
+    try:
+        return msgspec.convert(text, hint)
+    except msgspec.ValidationError as error:
+        allowed = ", ".join(map(str, get_args(hint))) if not hasattr(hint, "__metadata__") else ""
+        raise ValueError(f"expected one of {allowed}" if allowed else str(error).replace("`", "")) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the member {json.dumps(twice)} stands twice in one object")
+    return members
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _check(value: Any, place: str, depth: int = 0) -> None:
+    """Refuse what JSON can spell and nothing else can hold: lone surrogates, NUL, infinite numbers, abysses."""
+    if depth > DEEPEST:
+        raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.")
+    if isinstance(value, str):
+        if "\0" in value:
+            raise InvalidJson(f"{place}: NUL characters are not taken")
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise InvalidJson(f"{place}: lone surrogate")
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            _check(name, place, depth)
+            _check(member, f"{place}.{name}", depth + 1)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if type(item) is not int:
+                _check(item, f"{place}[{index}]", depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidJson(f"{place}: number out of range")

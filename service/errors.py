@@ -1,0 +1,217 @@
+"""The refusals a client can meet: read from top to bottom, this is the error reference.
+
+A class is a refusal; its docstring is the sentence that people read, `code` the stable word that programs read.
+Codes and statuses are section 7 of the document and section 2 of the contract.
+"""
+
+from collections.abc import Collection
+from typing import ClassVar, NamedTuple
+
+
+class Told(NamedTuple):
+    """What the client is told of a refusal."""
+
+    status: int
+    code: str
+    message: str
+    headers: dict[str, str]
+
+
+class Refusal(Exception):
+    """A request that is answered with an error; `detail` replaces the sentence, `headers` go into the answer."""
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+
+    def __init__(self, detail: str = "", *, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail or " ".join((type(self).__doc__ or "").split()))
+        self.headers = headers or {}
+
+    def within(self, statuses: Collection[int]) -> Told:
+        """How an operation that may answer `statuses` tells this refusal."""
+        return Told(self.status, self.code, str(self), self.headers)
+
+
+# 400: the request cannot be understood or carried out as it stands.
+
+
+class BadRequest(Refusal):
+    """The request cannot be understood."""
+
+    status = 400
+    code = "bad_request"
+
+
+class InvalidJson(BadRequest):
+    """The body is not readable JSON."""
+
+    code = "invalid_json"
+
+
+class InvalidBody(BadRequest):
+    """The body does not have the form that this operation takes."""
+
+    code = "invalid_body"
+
+
+class InvalidParameter(BadRequest):
+    """A query parameter is malformed."""
+
+    code = "invalid_parameter"
+
+
+class InvalidId(BadRequest):
+    """An identifier in the path is malformed."""
+
+    code = "invalid_id"
+
+
+class InvalidCursor(BadRequest):
+    """The cursor was altered, or comes from another list."""
+
+    code = "invalid_cursor"
+
+
+class UnknownStatus(BadRequest):
+    """A chat session has no such status."""
+
+    code = "unknown_status"
+
+
+class PinLimitReached(BadRequest):
+    """A chat session holds at most 100 pinned messages."""
+
+    code = "pin_limit_reached"
+
+
+class IdempotencyKeyReused(BadRequest):
+    """This Idempotency-Key was used with another request."""
+
+    code = "idempotency_key_reused"
+
+
+# 401: the caller is not known.
+
+
+class Unauthenticated(Refusal):
+    """Missing credentials: send `Authorization: Bearer` with an access token."""
+
+    status = 401
+    code = "missing_credentials"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": self.challenge})
+
+    challenge: ClassVar[str] = "Bearer"
+
+
+class InvalidToken(Unauthenticated):
+    """The token is not valid, has expired or was revoked."""
+
+    code = "invalid_token"
+    challenge = 'Bearer error="invalid_token"'
+
+
+class InvalidCredentials(Unauthenticated):
+    """The e-mail address or the password is wrong."""
+
+    code = "invalid_credentials"
+
+
+# 403 and 404: a known caller who may not, a thing that is not there.
+
+
+class NotFound(Refusal):
+    """There is nothing at this address."""
+
+    status = 404
+    code = "not_found"
+
+    def within(self, statuses: Collection[int]) -> Told:
+        return Told(404 if 404 in statuses else 400, self.code, str(self), self.headers)
+
+
+class SessionNotFound(NotFound):
+    """There is no such chat session."""
+
+    code = "session_not_found"
+
+
+class MessageNotFound(NotFound):
+    """There is no such message in this chat session."""
+
+    code = "message_not_found"
+
+
+class Forbidden(Refusal):
+    """You may not do this."""
+
+    status = 403
+    code = "forbidden"
+
+    def __init__(self, concealed: type[NotFound]) -> None:
+        """`concealed` is told instead where the operation lists no 403, so that foreign and unknown look the same."""
+        super().__init__()
+        self.concealed = concealed
+
+    def within(self, statuses: Collection[int]) -> Told:
+        return super().within(statuses) if 403 in statuses else self.concealed().within(statuses)
+
+
+class InsufficientScope(Refusal):
+    """The token does not reach this far."""
+
+    status = 403
+    code = "insufficient_scope"
+
+    def __init__(self, scope: str) -> None:
+        challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
+        super().__init__(f"The token lacks the scope {scope}.", headers={"WWW-Authenticate": challenge})
+
+
+# What any operation may answer.
+
+
+class MethodNotAllowed(Refusal):
+    """This address does not take that method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class BodyTooLarge(Refusal):
+    """The body is larger than this operation takes."""
+
+    status = 413
+    code = "body_too_large"
+
+
+class RateLimited(Refusal):
+    """Too many failed attempts; try again later."""
+
+    status = 429
+    code = "rate_limited"
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(headers={"Retry-After": str(max(1, seconds))})
+
+
+class InternalError(Refusal):
+    """Something went wrong on our side; the log has the details under this request's identifier."""
+
+    status = 500
+    code = "internal_error"
+
+
+class StorageUnavailable(Refusal):
+    """The database cannot take this right now; nothing was changed. Try again in a moment."""
+
+    status = 503
+    code = "storage_unavailable"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail, headers={"Retry-After": "2"})
+
+
+ANY_OPERATION = frozenset({404, 405, 413, 429, 500, 503})
+"""Statuses that routing, limits and faults may add to those an operation lists (and 403 `insufficient_scope`)."""

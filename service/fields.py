@@ -1,0 +1,263 @@
+"""The kinds of columns: how each is stored, what it is on the wire, and how the database renders it as JSON.
+
+A column is declared once, in a table of `service.models`. Answers, OpenAPI shapes, import and export follow from it.
+Rendering and types that differ between databases belong here and in `service.db`, nowhere else.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+import peewee
+from msgspec import Meta
+
+from service import clock
+
+DOCUMENT = "document"  # the column is part of the resource in the document
+EXPORT = "export"  # it leaves in exports only
+NEVER = "never"  # it never leaves: secrets of this installation, and what is derived from other columns
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
+Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
+Stamp = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="RFC 3339, UTC.")]
+JsonBytes = Annotated[list[Int64], Meta(description="The UTF-8 bytes of a compact JSON text; empty when unset.")]
+
+
+class Column(peewee.Field):
+    """A column; `leaves` says whether it is on the wire, in exports only, or never seen outside."""
+
+    field_type = "TEXT"
+    wire: Any = str
+    accepts: Any = str  # what an import takes, before `store`
+
+    def __init__(self, *, leaves: str = DOCUMENT, refers_to: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.leaves = leaves
+        self.refers_to = refers_to  # the table that holds what the column names
+        if self.null:
+            self.wire, self.accepts = self.wire | None, self.accepts | None
+
+    def store(self, value: Any) -> Any:
+        """The stored form of a value from outside. Raises ValueError with the reason why it cannot be taken."""
+        return value
+
+    def json(self) -> str:
+        """SQL that renders the column as JSON text, never NULL."""
+        return f"coalesce('\"' || {self.sql} || '\"', 'null')" if self.null else f"'\"' || {self.sql} || '\"'"
+
+    @property
+    def sql(self) -> str:
+        """The quoted name; unqualified, since rows are rendered from one table at a time."""
+        return f'"{self.column_name}"'
+
+
+class Text(Column):
+    """Any text up to `most` characters; unset is the empty string."""
+
+    def __init__(self, most: int = 0, **options: Any) -> None:
+        options.setdefault("default", "")
+        super().__init__(**options)
+        self.most = most
+
+    def store(self, value: Any) -> Any:
+        if value is not None and self.most and len(value) > self.most:
+            raise ValueError(f"expected at most {self.most} characters")
+        return value
+
+    def json(self) -> str:
+        return f"json_quote({self.sql})"
+
+
+class Word(Column):
+    """One of a closed list of words, the first being the default."""
+
+    def __init__(self, *words: str, **options: Any) -> None:
+        options.setdefault("default", words[0])
+        super().__init__(**options)
+        self.wire = self.accepts = Literal[words]
+
+
+class Identifier(Column):
+    """A UUID."""
+
+    wire = Uuid
+
+    def store(self, value: Any) -> Any:
+        return None if value is None else clock.read_uuid(value)
+
+
+class Sortable(Column):
+    """A ULID, which sorts by the time it was made."""
+
+    wire = Ulid
+
+    def store(self, value: Any) -> Any:
+        return None if value is None else clock.read_ulid(value)
+
+
+def reference(table: str, *, null: bool = False, **options: Any) -> Identifier:
+    """A UUID that names a row of `table`; checked when the transaction ends, so that rows may come in any order."""
+    rule = peewee.SQL(f'REFERENCES "{table}" ("id") DEFERRABLE INITIALLY DEFERRED')
+    return Identifier(null=null, constraints=[rule], refers_to=table, **options)
+
+
+class Timestamp(Column):
+    """An instant, stored as the RFC 3339 text that is sent."""
+
+    wire = Stamp
+
+    def store(self, value: Any) -> Any:
+        return None if value is None else clock.read_timestamp(value)
+
+
+class Boolean(Column):
+    """True or false, never null."""
+
+    field_type = "BOOL"
+    wire = accepts = bool
+
+    def adapt(self, value: Any) -> bool:
+        return bool(value)
+
+    def json(self) -> str:
+        return f"CASE WHEN {self.sql} THEN 'true' ELSE 'false' END"
+
+
+class Integer(Column):
+    """A 64-bit integer; instants inside are milliseconds."""
+
+    field_type = "BIGINT"
+    wire = accepts = Int64
+
+    def json(self) -> str:
+        return f"json_quote({self.sql})"
+
+
+class Number(Column):
+    """A finite number."""
+
+    field_type = "REAL"
+    wire = accepts = float
+
+    def json(self) -> str:
+        return f"json_quote({self.sql})"
+
+    def adapt(self, value: Any) -> float:
+        return float(value)
+
+    def store(self, value: Any) -> Any:
+        if not math.isfinite(value):
+            raise ValueError("expected a finite number")
+        return value
+
+
+class Rendered(Column):
+    """A JSON array or object, stored as the JSON text that is sent."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("default", "[]")
+        super().__init__(**options)
+
+    def store(self, value: Any) -> Any:
+        return compact_json(value)
+
+    def json(self) -> str:
+        return self.sql
+
+
+class Integers(Rendered):
+    """Signed 64-bit integers, returned unchanged."""
+
+    wire = accepts = list[Int64]
+
+
+class Strings(Rendered):
+    """A list of strings."""
+
+    wire = accepts = list[str]
+
+
+class Document(Rendered):
+    """An open JSON object."""
+
+    wire = accepts = dict[str, Any]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(default="{}", **options)
+
+
+class JsonAsBytes(Rendered):
+    """JSON that travels as the array of its UTF-8 bytes; an array of integers is taken as it is."""
+
+    wire = JsonBytes
+    accepts = Any
+
+    def store(self, value: Any) -> Any:
+        return "[]" if value is None else compact_json(as_bytes(value))
+
+
+class Flag:
+    """A boolean of the document that says only whether a timestamp beside it is set; no column of its own."""
+
+    leaves = DOCUMENT
+    wire = accepts = bool
+    store: Callable[[Any], Any] = bool
+
+    def __init__(self, timestamp: str) -> None:
+        self.timestamp = timestamp
+        self._order: int = vars(peewee.Field())["_order"]  # its place among the columns
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def json(self) -> str:
+        return f"CASE WHEN \"{self.timestamp}\" IS NULL THEN 'false' ELSE 'true' END"
+
+
+def compact_json(value: Any) -> str:
+    """JSON text without blanks, its text unescaped."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def as_bytes(value: Any) -> list[int]:
+    """The wire form of a JSON value: its bytes as integers; a list of integers stays as it is."""
+    if isinstance(value, list) and all(type(item) is int for item in value):
+        return msgspec.convert(value, list[Int64])
+    return list(compact_json(value).encode())
+
+
+def primary_key(model: type[peewee.Model]) -> Column:
+    """The primary key of a table that has one column for it."""
+    column: Column = vars(model._meta)["primary_key"]
+    return column
+
+
+def members(model: type[peewee.Model], *, export: bool = False) -> dict[str, Column | Flag]:
+    """What of a table leaves the house, by name, in the order of declaration."""
+    flags = [value for value in vars(model).values() if isinstance(value, Flag)]
+    columns = [*model._meta.sorted_fields, *flags]
+    leaving = (DOCUMENT, EXPORT) if export else (DOCUMENT,)
+    return {column.name: column for column in sorted(columns, key=lambda c: c._order) if column.leaves in leaving}
+
+
+def row_json(model: type[peewee.Model], *, export: bool = False) -> str:
+    """SQL that renders one row of a table as a JSON object."""
+    parts = [f"\"{name}\":' || {column.json()} || '" for name, column in members(model, export=export).items()]
+    return "'{" + ",".join(parts) + "}'"
+
+
+def shape(model: type[peewee.Model]) -> type[msgspec.Struct]:
+    """The msgspec type of a row on the wire: every member present, no other."""
+    found = _shapes.get(model)
+    if not found:
+        fields = [(name, column.wire) for name, column in members(model).items()]
+        found = msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+        found.__doc__ = model.__doc__
+        _shapes[model] = found
+    return found
+
+
+_shapes: dict[type[peewee.Model], type[msgspec.Struct]] = {}

@@ -1,0 +1,52 @@
+"""Idempotency keys: a request that is repeated with the same key gets the first answer again, and acts once."""
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from service import clock
+from service.db import write
+from service.errors import BadRequest, IdempotencyKeyReused
+from service.models import KeptAnswer
+
+
+class Asked(NamedTuple):
+    """A request with an Idempotency-Key."""
+
+    user_id: str
+    operation: str
+    key: str
+    content: bytes
+
+
+def once(asked: Asked, act: Callable[[], tuple[int, bytes]]) -> tuple[int, bytes, bool]:
+    """Status and body of the first answer, and whether it is a repetition; act and answer are stored as one write.
+
+    Kept for 24 hours. Raises IdempotencyKeyReused when the same key came with other content.
+    """
+    if len(asked.key) > 255 or not asked.key.isprintable():
+        raise BadRequest("Idempotency-Key: expected at most 255 printable characters.")
+    fingerprint = hashlib.sha256(asked.content).hexdigest()
+    own = (
+        (KeptAnswer.user_id == asked.user_id)
+        & (KeptAnswer.operation == asked.operation)
+        & (KeptAnswer.key == asked.key)
+    )
+    with write():
+        KeptAnswer.delete().where(KeptAnswer.kept_until <= clock.now()).execute()
+        kept = KeptAnswer.get_or_none(own)
+        if kept:
+            if kept.fingerprint != fingerprint:
+                raise IdempotencyKeyReused
+            return kept.status, kept.body.encode(), True
+        status, body = act()
+        KeptAnswer.create(
+            user_id=asked.user_id,
+            operation=asked.operation,
+            key=asked.key,
+            fingerprint=fingerprint,
+            status=status,
+            body=body.decode(),
+            kept_until=clock.now() + clock.DAY,
+        )
+        return status, body, False

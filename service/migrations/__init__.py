@@ -1,0 +1,38 @@
+"""The steps from an empty database to today's schema. Append only: a step that was released never changes.
+
+The number of steps taken is kept in the table `schema_version`. All pending steps run in one transaction, so an
+interrupted migration leaves the database as it was. Column types are words that every supported database takes.
+"""
+
+from service import db
+from service.migrations import step_1
+
+STEPS: tuple[tuple[str, ...], ...] = (step_1.STATEMENTS,)
+
+
+def version() -> int:
+    """How many steps the open database has taken; 0 for a new one. Raises Unusable for a file that is not ours."""
+    tables = db.database.get_tables()
+    if "schema_version" in tables:
+        return int(db.database.execute_sql("SELECT version FROM schema_version").fetchone()[0])
+    if tables:
+        raise db.Unusable("this database belongs to another program")
+    return 0
+
+
+def migrate() -> int:
+    """Bring the open database up to date; the number of steps taken. Raises Unusable for a newer schema."""
+    with db.write():
+        found = version()
+        if found > len(STEPS):
+            raise db.Unusable(f"the database has schema {found}, newer than this program knows; use a newer one")
+        if found == len(STEPS):
+            return 0
+        if found == 0:
+            db.database.execute_sql("CREATE TABLE schema_version (version INTEGER NOT NULL)")
+            db.database.execute_sql("INSERT INTO schema_version VALUES (0)")
+        for statements in STEPS[found:]:
+            for statement in statements:
+                db.database.execute_sql(statement)
+        db.database.execute_sql(f"UPDATE schema_version SET version = {len(STEPS)}")
+        return len(STEPS) - found

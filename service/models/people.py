@@ -1,0 +1,153 @@
+"""Apps, users, their login sessions, and the failed attempts that throttle guessing."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import peewee
+
+from service import clock
+from service.db import Table, write
+from service.fields import (
+    EXPORT,
+    NEVER,
+    Boolean,
+    Document,
+    Identifier,
+    Integer,
+    Integers,
+    Sortable,
+    Text,
+    Timestamp,
+    Word,
+    reference,
+)
+
+
+class Caller(NamedTuple):
+    """Who is asking: a user through one of its login sessions."""
+
+    id: str
+    role: str
+    app_id: str | None
+    session_id: str
+    scopes: frozenset[str] | None  # None: everything the user may do
+
+    def may(self, scope: str) -> bool:
+        """Whether the token reaches as far as `scope`; a scope includes its own `:read`."""
+        return self.scopes is None or bool(self.scopes & {scope, scope.removesuffix(":read")})
+
+    def is_staff(self, app_id: str) -> bool:
+        """Whether the caller works for an app: its agents do, and admins do everywhere."""
+        return self.role == "admin" or (self.role == "agent" and self.app_id == app_id)
+
+
+class App(Table):
+    """A tenant: the app whose bots and chat sessions belong together."""
+
+    id = Identifier(primary_key=True, default=clock.uuid)
+    name = Text(200)
+
+
+class User(Table):
+    """A person who may log in (section 2.2 of the document)."""
+
+    id = Identifier(primary_key=True, default=clock.uuid)
+    email = Text(254, unique=True, default=None)
+    first_name = Text(100)
+    last_name = Text(100)
+    auth_provider = Text(64, default="password")
+    created_at = Timestamp(default=clock.timestamp)
+    last_login_at = Timestamp(null=True)
+    is_anonymous = Boolean(default=False)
+    is_verified = Boolean(default=False)
+    location = Integers()
+    onboarding_completed = Boolean(default=False)
+    profile_image = Text(2048)
+    role = Word("user", "agent", "admin")
+    user_type = Text(64, default="customer")
+    app_id = reference("app", null=True, leaves=EXPORT)
+    display_name = Text(100, leaves=EXPORT)
+    phone = Text(20, leaves=EXPORT)
+    locale = Text(35, leaves=EXPORT)
+    timezone = Text(64, leaves=EXPORT)
+    settings = Document(leaves=EXPORT)
+    is_disabled = Boolean(default=False, leaves=EXPORT)
+    password_hash = Text(leaves=EXPORT)
+
+    also_accepts: ClassVar[dict[str, Any]] = {"password": str}
+
+    @classmethod
+    def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Addresses are stored folded."""
+        return given | {"email": fold_email(given["email"])} if "email" in given else given
+
+    @classmethod
+    def by_email(cls, email: str) -> "User | None":
+        """The user with an address, however it is written."""
+        return cls.get_or_none(cls.email == fold_email(email))
+
+    def change_password(self, password_hash: str) -> None:
+        """Set another password, which ends every login session."""
+        with write():
+            User.update(password_hash=password_hash).where(User.id == self.id).execute()
+            LoginSession.end_all(self.id)
+
+    def disable(self) -> None:
+        """Shut the user out, at once."""
+        with write():
+            User.update(is_disabled=True).where(User.id == self.id).execute()
+            LoginSession.end_all(self.id)
+
+    def enable(self) -> None:
+        """Let the user log in again."""
+        User.update(is_disabled=False).where(User.id == self.id).execute()
+
+
+def fold_email(email: str) -> str:
+    """The form in which e-mail addresses are stored and compared."""
+    return email.strip().casefold()
+
+
+class LoginSession(Table):
+    """One login and the tokens that descend from it; each request reads its row, so ending it acts at once.
+
+    `generation` counts the refresh tokens given out; a token carries the one it belongs to.
+    """
+
+    id = Identifier(primary_key=True, default=clock.uuid)
+    user_id = reference("user", index=True)
+    created_at = Integer(default=clock.now)
+    expires_at = Integer()
+    ended_at = Integer(null=True)
+    generation = Integer(default=1)
+    rotated_at = Integer(default=clock.now)
+    is_generation_used = Boolean(default=False)
+    scopes = Text(null=True, default=None, leaves=NEVER)
+    label = Text(leaves=NEVER)
+
+    @classmethod
+    def end_all(cls, user_id: str) -> None:
+        """End every login session of a user."""
+        cls.update(ended_at=clock.now()).where(cls.user_id == user_id, cls.ended_at.is_null()).execute()
+
+    @classmethod
+    def open_sessions(cls) -> "peewee.ModelSelect[LoginSession]":
+        """The login sessions that still count, with their users."""
+        live = cls.ended_at.is_null() & (cls.expires_at > clock.now()) & ~User.is_disabled
+        return cls.select(cls, User.role, User.app_id).join(User, on=(cls.user_id == User.id)).where(live)
+
+    def end(self) -> None:
+        """End this login session."""
+        still = LoginSession.ended_at.is_null()
+        LoginSession.update(ended_at=clock.now()).where(LoginSession.id == self.id, still).execute()
+
+
+class LoginAttempt(Table):
+    """An attempt to log in that failed, or has not succeeded yet."""
+
+    id = Sortable(primary_key=True, default=clock.ulid)
+    at = Integer()
+    account = Text(leaves=NEVER)
+    network = Text(leaves=NEVER)
+
+    class Meta:
+        indexes = ((("account", "at"), False), (("network", "at"), False), (("at",), False))

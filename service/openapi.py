@@ -1,0 +1,133 @@
+"""The OpenAPI 3.1 document, derived from what the operations declare."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, get_type_hints
+
+import msgspec
+
+from service.db import Position
+from service.decoding import may_be_empty
+from service.errors import Refusal
+from service.fields import primary_key
+from service.operations import KIB, Operation
+
+REFERENCE = "#/components/schemas/{name}"
+VERSION = "1.0.0"
+SUMMARIES = {
+    400: "The request cannot be understood or carried out as it stands.",
+    401: "The caller is not known.",
+    403: "The caller may not do this.",
+    404: "There is no such thing.",
+    413: "The body is too large.",
+    415: "The file is of a kind that is not taken.",
+    429: "Too many attempts.",
+    503: "Not available right now.",
+}
+
+
+def document(operations: Iterable[Operation], server: str = "") -> dict[str, Any]:
+    """The description of some operations, ready to be encoded as JSON."""
+    operations = list(operations)
+    kinds = [kind for operation in operations for kind in (operation.body, operation.data) if kind]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    rendered = dict(zip(map(id, kinds), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        described = _operation(operation, rendered.get)
+        paths.setdefault(operation.full_path, {})[operation.method.lower()] = described
+    error = {"type": "object", "required": ["code", "message"], "properties": {"code": _TEXT, "message": _TEXT}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Conversational Customer-Experience Service", "version": VERSION},
+        "servers": [{"url": server or "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": components | {"Failure": _object(success={"const": False}, error=error)},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+_TEXT = {"type": "string"}
+
+
+def _object(**members: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(members), "properties": members, "additionalProperties": False}
+
+
+def _operation(operation: Operation, rendered: Any) -> dict[str, Any]:
+    meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
+    envelope = {"success": {"const": True}, "data": rendered(id(operation.data)) or {}}
+    success = _object(**envelope, **({"meta": _object(**meta)} if meta else {}))
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "parameters": [*_identifiers(operation), *_query(operation), *_headers(operation)],
+        "responses": {str(operation.status): _answer("Success.", success)}
+        | {str(status): _refusal(status) for status in sorted(operation.statuses - {operation.status})},
+        "security": [] if operation.public else [{"bearer": []}],
+    }
+    if operation.body:
+        described["requestBody"] = {
+            "required": not may_be_empty(operation.body),
+            "content": {"application/json": {"schema": rendered(id(operation.body))}},
+            "description": f"At most {operation.most // KIB} KiB.",
+        }
+    if operation.scope:
+        described["x-scope"] = operation.needed_scope
+    if operation.extension:
+        described["x-extension"] = True
+    return described
+
+
+def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    codes = sorted({kind.code for kind in _refusals(Refusal) if getattr(kind, "status", 0) == status})
+    return _answer(f"{SUMMARIES[status]} Codes: {', '.join(codes)}.", {"$ref": REFERENCE.format(name="Failure")})
+
+
+def _refusals(kind: type[Refusal]) -> Iterable[type[Refusal]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _refusals(child)
+
+
+def _identifiers(operation: Operation) -> Iterable[dict[str, Any]]:
+    for identifier, _, table in operation.loads:
+        schema = msgspec.json.schema(primary_key(table).wire)
+        yield {"name": identifier, "in": "path", "required": True, "schema": schema}
+
+
+def _query(operation: Operation) -> Iterable[dict[str, Any]]:
+    if not operation.query:
+        return
+    hints = get_type_hints(operation.query, include_extras=True)
+    for member in msgspec.structs.fields(operation.query):
+        hint = hints[member.name]
+        schema = dict(_TEXT) if hint is Position else msgspec.json.schema(hint)
+        if member.default not in (msgspec.NODEFAULT, None, Position()):
+            schema["default"] = member.default
+        yield {"name": member.encode_name, "in": "query", "required": member.required, "schema": schema}
+
+
+def _headers(operation: Operation) -> Iterable[dict[str, Any]]:
+    if operation.status == 201:
+        about = "Repeats within 24 hours get the first answer again."
+        yield {"name": "Idempotency-Key", "in": "header", "schema": {**_TEXT, "maxLength": 255}, "description": about}
+
+
+def listing(operations: Iterable[Operation]) -> str:
+    """Method, path, authentication and summary of every operation, a line each."""
+    rows = [
+        (o.method, o.full_path, "none" if o.public else o.needed_scope or "any token", o.summary) for o in operations
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        re.sub(r" +$", "", "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) + "\n"
+        for row in rows
+    )

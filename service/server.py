@@ -1,0 +1,188 @@
+"""Waitress as we run it: several workers on one socket, answers in our envelope, and nobody cut off at the end.
+
+Plain waitress drops what is in flight at SIGTERM and answers unreadable requests in plain text.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.server import TcpWSGIServer
+from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
+
+from service.settings import Settings
+
+log = logging.getLogger("cx.server")
+
+GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
+PATIENCE = 10.0  # seconds until draining ends, whatever is still running
+BACK_OFF = 1.0  # seconds before a worker that died is replaced
+CODES = {400: "bad_request", 413: "body_too_large", 431: "headers_too_large", 500: "internal_error"}
+
+
+class _Answer(WSGITask):  # type: ignore[misc]
+    def build_response_header(self) -> bytes:
+        if self.channel.server.draining:
+            self.set_close_on_finish()
+        return bytes(super().build_response_header())
+
+
+class _Refusal(ErrorTask):  # type: ignore[misc]
+    """The answer to what is not readable as HTTP, in the envelope."""
+
+    def execute(self) -> None:
+        error = self.request.error
+        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body}."}
+        body = msgspec.json.encode({"success": False, "error": told})
+        self.status = f"{error.code} {error.reason}"
+        self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", os.urandom(8).hex())]
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    task_class = _Answer
+    error_task_class = _Refusal
+
+    def is_idle(self) -> bool:
+        """Whether nothing was asked and nothing is on its way out."""
+        return not (self.requests or self.request or self.total_outbufs_len)
+
+
+class Server(TcpWSGIServer):  # type: ignore[misc]
+    """A waitress server on a socket that is bound already, which drains when told to."""
+
+    channel_class = _Channel
+    draining = False
+
+    def __init__(self, application: Any, sock: socket.socket, settings: Settings) -> None:
+        adjustments = Adjustments(
+            threads=settings.threads,
+            ident=None,
+            connection_limit=1000,
+            asyncore_use_poll=True,
+            channel_timeout=60,
+            max_request_header_size=32 * 1024,
+            max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
+            clear_untrusted_proxy_headers=True,
+        )
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(settings.threads)
+        where = (sock.family, sock.type, sock.proto, sock.getsockname())
+        super().__init__(
+            application, {}, True, sock, dispatcher=dispatcher, adj=adjustments, sockinfo=where, bind_socket=False
+        )
+
+    def run_until(self, is_over: Callable[[], bool]) -> None:
+        """Serve until `is_over`, then take no more connections, answer what was asked, and return."""
+        while not is_over():
+            self._turn(1.0)
+        self.draining = True
+        self.handle_accepted_already()
+        begun = time.monotonic()
+        while self.active_channels and time.monotonic() - begun < PATIENCE:
+            self._turn(0.05)
+            for channel in list(self.active_channels.values()):
+                if channel.is_idle() and time.monotonic() - begun > GRACE:
+                    channel.handle_close()
+        self.task_dispatcher.shutdown(timeout=1)
+        self.asyncore.close_all(self._map)
+
+    def handle_accepted_already(self) -> None:
+        """Take in the connections that the kernel accepted for us; closing the socket would reset them."""
+        known = -1
+        while known != len(self.active_channels):
+            known = len(self.active_channels)
+            self.handle_accept()
+        self.accepting = False
+        self.del_channel()
+        self.socket.close()
+
+    def _turn(self, timeout: float) -> None:
+        self.asyncore.loop(timeout=timeout, use_poll=True, map=self._map, count=1)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError when the address is taken or not ours."""
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, proto)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    sock.listen(1024)
+    return sock
+
+
+def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
+    if settings.workers == 1:
+        return _work(make_application, sock, settings)
+    return _Workers(lambda: _work(make_application, sock, settings), settings.workers).run()
+
+
+def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings) -> int:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
+    server = Server(make_application(), sock, settings)
+    server.run_until(stop.is_set)
+    return 0
+
+
+class _Workers:
+    """The parent process: keeps a number of workers running, and takes them down together."""
+
+    def __init__(self, work: Callable[[], int], count: int) -> None:
+        self.work, self.count = work, count
+        self.running: set[int] = set()
+        self.stopping = False
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop)
+        for _ in range(self.count):
+            self.start()
+        failed = 0
+        while self.running:
+            try:
+                process, status = os.wait()
+            except InterruptedError:
+                continue
+            self.running.discard(process)
+            if self.stopping:
+                failed |= int(status != 0)
+            else:
+                log.error("worker %s ended with status %s; starting another", process, status)
+                time.sleep(BACK_OFF)
+                if not self.stopping:
+                    self.start()
+        return failed
+
+    def start(self) -> None:
+        process = os.fork()
+        if process:
+            self.running.add(process)
+            return
+        status = 1
+        with contextlib.suppress(BaseException):
+            status = self.work()
+        sys.stderr.flush()
+        os._exit(status)
+
+    def stop(self, *_: Any) -> None:
+        self.stopping = True
+        for process in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)

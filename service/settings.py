@@ -1,0 +1,95 @@
+"""Settings: each declared once, with its flag, its `CX_…` variable, its default and its sentence.
+
+A flag beats a variable beats the default. Read once at the start and frozen.
+"""
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def _setting(default: Any, about: str, **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"about": about, **more})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator can choose; `--name-with-dashes`, `CX_NAME_WITH_UNDERSCORES`."""
+
+    data: Path = _setting(Path("cx-data"), "folder that holds service.db, which is the whole system")
+    host: str = _setting("127.0.0.1", "address to listen on")
+    port: int = _setting(8080, "port to listen on")
+    workers: int = _setting(1, "processes that serve requests")
+    threads: int = _setting(4, "threads of each process")
+    public_url: str = _setting("", "address under which clients reach the service, such as https://chat.example")
+    documented_only: bool = _setting(False, "serve the documented operations only")
+    allow_origin: tuple[str, ...] = _setting((), "web origin that may call from a browser; repeatable")
+    access_minutes: int = _setting(60, "life of an access token")
+    refresh_days: int = _setting(30, "life of a refresh token")
+    login_failures: int = _setting(20, "failed logins for an account from one network in 15 minutes")
+    login_failures_account: int = _setting(50, "failed logins for an account in an hour")
+    login_failures_network: int = _setting(100, "failed logins from a network in 15 minutes")
+    log_level: str = _setting("info", "least urgent log lines to write", choices=("debug", "info", "warning", "error"))
+    verify_answers: bool = _setting(False, "check every answer against its declaration, for tests", hidden=True)
+
+
+def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Give a command the flags of some settings, or of all."""
+    for setting in dataclasses.fields(Settings):
+        if names and setting.name not in names:
+            continue
+        about = f"{setting.metadata['about']} [{variable(setting.name)}; {shown_default(setting)}]"
+        options: dict[str, Any] = {"default": None, "help": about.replace("%", "%%")}
+        if setting.type is bool:
+            options["action"] = "store_true"
+        elif isinstance(setting.default, tuple):
+            options |= {"action": "append", "metavar": "ORIGIN"}
+        else:
+            options |= {"type": setting.type, "choices": setting.metadata.get("choices")}
+        if setting.metadata.get("hidden"):
+            options["help"] = argparse.SUPPRESS
+        parser.add_argument(f"--{setting.name.replace('_', '-')}", **options)
+
+
+def read_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of this run. Raises ValueError with a sentence for a variable that cannot be read."""
+    chosen: dict[str, Any] = {}
+    for setting in dataclasses.fields(Settings):
+        flag = getattr(flags, setting.name, None)
+        text = environ.get(variable(setting.name), "")
+        if flag is not None:
+            chosen[setting.name] = tuple(flag) if isinstance(flag, list) else flag
+        elif text:
+            chosen[setting.name] = _read(setting, text)
+    return Settings(**chosen)
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"CX_{name.upper()}"
+
+
+def shown_default(setting: "dataclasses.Field[Any]") -> str:
+    """The default as people read it."""
+    return {"": "unset", "()": "none", "False": "off"}.get(str(setting.default), str(setting.default))
+
+
+def _read(setting: "dataclasses.Field[Any]", text: str) -> Any:
+    name = variable(setting.name)
+    if setting.type is bool:
+        if text.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+            raise ValueError(f"{name} must be true or false, not {text!r}")
+        return text.lower() in ("1", "true", "yes", "on")
+    if isinstance(setting.default, tuple):
+        return tuple(text.split())
+    choices = setting.metadata.get("choices")
+    if choices and text not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
+    try:
+        return setting.type(text)  # type: ignore[operator]
+    except ValueError:
+        raise ValueError(f"{name} must be a whole number, not {text!r}") from None

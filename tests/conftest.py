@@ -1,0 +1,250 @@
+"""The people of the tests, and a client that fails on every answer that its operation does not declare."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app
+from service import clock, db
+from service.auth import passwords, tokens
+from service.fields import as_bytes, compact_json
+from service.models import App, Bot, ChatSession, Message, User
+from service.models.chats import settle
+from service.settings import Settings
+
+PASSWORD = "correct horse battery staple"
+PASSWORD_HASH = passwords.hash_password(PASSWORD)
+
+
+class Reply:
+    """An answer: status, headers, body."""
+
+    def __init__(self, status: int, headers: dict[str, str], raw: bytes) -> None:
+        self.status, self.headers, self.raw = status, headers, raw
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    @property
+    def data(self) -> Any:
+        """The payload of a success; fails on anything else."""
+        assert self.json["success"] is True, self.json
+        return self.json["data"]
+
+    @property
+    def meta(self) -> Any:
+        return self.json["meta"]
+
+    @property
+    def error(self) -> tuple[int, str]:
+        """Status and code of a failure, whose envelope holds nothing else."""
+        assert set(self.json) == {"success", "error"}, self.json
+        assert self.json["success"] is False
+        assert set(self.json["error"]) == {"code", "message"}
+        assert self.json["error"]["message"]
+        return self.status, self.json["error"]["code"]
+
+    @property
+    def message(self) -> str:
+        return str(self.json["error"]["message"])
+
+
+class Client:
+    """Calls the application; `alice.get("/chats/…")` is relative to `/api/v1` and carries her token."""
+
+    def __init__(self, application: Any, token: str = "", user: Any = None) -> None:
+        self.application, self.token, self.user = application, token, user
+
+    def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Reply:
+        """One request; a header `content_type` is Content-Type. Absolute paths begin with two slashes."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        path = path[1:] if path.startswith("//") else f"/api/v1{path}"
+        path, _, query = path.partition("?")
+        if self.token:
+            headers.setdefault("authorization", f"Bearer {self.token}")
+        environ = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "SERVER_NAME": "test",
+            "SERVER_PORT": "80",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": headers.pop("address", "127.0.0.1"),
+            "CONTENT_LENGTH": str(len(content)),
+            "wsgi.input": io.BytesIO(content),
+            "wsgi.errors": sys.stderr,
+            "wsgi.url_scheme": "http",
+        }
+        for name, value in headers.items():
+            environ["CONTENT_TYPE" if name == "content_type" else f"HTTP_{name.upper()}"] = value
+        begun: list[Any] = []
+        answer = b"".join(self.application(environ, lambda *arguments: begun.append(arguments)))
+        status, sent = begun[-1][:2]
+        reply = Reply(int(status[:3]), dict(sent), answer)
+        assert reply.headers["X-Request-ID"]
+        return reply
+
+    def get(self, path: str, **headers: str) -> Reply:
+        return self.call("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> Reply:
+        return self.call("POST", path, body, **more)
+
+    def put(self, path: str, body: Any = None, **more: Any) -> Reply:
+        return self.call("PUT", path, body, **more)
+
+    def patch(self, path: str, body: Any = None, **more: Any) -> Reply:
+        return self.call("PATCH", path, body, **more)
+
+    def delete(self, path: str, **more: Any) -> Reply:
+        return self.call("DELETE", path, **more)
+
+
+class Clock:
+    """The host's clock, which the test sets."""
+
+    def __init__(self) -> None:
+        self.now = clock.milliseconds("2026-11-20T10:00:00.000Z")
+
+    def forward(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        self.now += int(seconds * clock.SECOND + minutes * clock.MINUTE + hours * clock.HOUR + days * clock.DAY)
+
+    def back(self, **how: float) -> None:
+        self.forward(**{unit: -amount for unit, amount in how.items()})
+
+
+@pytest.fixture
+def host_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that stands still until it is moved."""
+    standing = Clock()
+    monkeypatch.setattr(clock, "host_time", lambda: standing.now)
+    clock.forget()
+    return standing
+
+
+@pytest.fixture(autouse=True)
+def _fresh_clock() -> Iterator[None]:
+    yield
+    clock.forget()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data=tmp_path / "data", verify_answers=True)
+
+
+@pytest.fixture
+def application(settings: Settings) -> Iterator[Any]:
+    """The service on an empty database of its own."""
+    yield app.build(settings)
+    db.close_database()
+
+
+@pytest.fixture
+def shop(application: Any) -> App:
+    return App.create(name="Shop")
+
+
+@pytest.fixture
+def other_shop(application: Any) -> App:
+    return App.create(name="Other shop")
+
+
+@pytest.fixture
+def bot(shop: App) -> Bot:
+    return Bot.create(app_id=shop.id, name="Hilda", kind="bot", status="published")
+
+
+@pytest.fixture
+def person(application: Any, settings: Settings) -> Callable[..., Client]:
+    """Makes a user who is logged in."""
+
+    def make(name: str, **columns: Any) -> Client:
+        user = User.create(email=f"{name}@example.com", first_name=name.title(), password_hash=PASSWORD_HASH, **columns)
+        with db.write():
+            pair = tokens.begin(user.id, settings)
+        return Client(application, pair.access_token, user)
+
+    return make
+
+
+@pytest.fixture
+def anyone(application: Any) -> Client:
+    """A stranger without credentials."""
+    return Client(application)
+
+
+@pytest.fixture
+def alice(person: Callable[..., Client]) -> Client:
+    """A customer, who owns `session`."""
+    return person("alice")
+
+
+@pytest.fixture
+def bob(person: Callable[..., Client]) -> Client:
+    """Another customer, who has no business with Alice's things."""
+    return person("bob")
+
+
+@pytest.fixture
+def agent(person: Callable[..., Client], shop: App) -> Client:
+    """Works for the shop."""
+    return person("agnes", role="agent", app_id=shop.id)
+
+
+@pytest.fixture
+def other_agent(person: Callable[..., Client], other_shop: App) -> Client:
+    """Works for another shop."""
+    return person("otto", role="agent", app_id=other_shop.id)
+
+
+@pytest.fixture
+def admin(person: Callable[..., Client]) -> Client:
+    return person("ada", role="admin")
+
+
+@pytest.fixture
+def session(alice: Client, shop: App, bot: Bot) -> ChatSession:
+    """Alice's chat session with the shop's bot, still without messages."""
+    return ChatSession.create(app_id=shop.id, user_id=alice.user.id, bot_id=bot.id)
+
+
+@pytest.fixture
+def say(session: ChatSession) -> Callable[..., Message]:
+    """Puts a message into a chat session, Alice's unless told otherwise."""
+
+    def make(text: str = "Hello", in_session: ChatSession = session, **columns: Any) -> Message:
+        columns.setdefault("conversation_id", in_session.conversation_id)
+        content = compact_json(as_bytes({"text": text}))
+        message = Message.create(id=clock.ulid(), chat_session_id=in_session.id, content=content, **columns)
+        settle([in_session.id])
+        return message
+
+    return make
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """The text of a message on the wire."""
+    return str(json.loads(bytes(message["content"]))["text"])
+
+
+def walk(client: Client, path: str, **query: Any) -> list[dict[str, Any]]:
+    """All pages of a list, as a client walks them: follow `next_cursor` until it is empty."""
+    found: list[dict[str, Any]] = []
+    cursor, number = "", 0
+    while True:
+        asked = {**query, **({"cursor": cursor} if cursor else {})}
+        reply = client.get(f"{path}?{'&'.join(f'{name}={value}' for name, value in asked.items())}")
+        number += 1
+        assert reply.status == 200, reply.json
+        assert reply.meta.get("page", number) == number
+        found += reply.data
+        cursor = reply.meta["next_cursor"]
+        if not cursor:
+            return found
