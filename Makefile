@@ -35,6 +35,7 @@ format: $(VENV)/installed ## put the code into its one format
 	$(RUN) -m ruff format
 
 relock: $(VENV)/installed ## write both lock files anew from setup.cfg and requirements-dev.in; UPGRADE=-U raises versions
+	@mkdir -p static templates
 	$(LOCK) setup.cfg -o requirements.lock
 	$(LOCK) setup.cfg requirements-dev.in -c requirements.lock -o requirements-dev.lock
 

@@ -64,11 +64,11 @@ def fingerprint() -> bytes:
     return digest.hexdigest().encode()
 
 
-def is_fresh() -> bool:
+def is_fresh(made_from: bytes) -> bool:
     """Whether the executable on disk is what a build would make now."""
     try:
         with ZipFile(EXECUTABLE) as archive:
-            return archive.read(FINGERPRINT) == fingerprint() and CHECKSUM.exists()
+            return archive.read(FINGERPRINT) == made_from and CHECKSUM.exists()
     except (OSError, BadZipFile, KeyError):
         return False
 
@@ -95,17 +95,19 @@ def fill(stage: Path) -> None:
             copy = stage / target / file.relative_to(ROOT / source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-    demo = stage / "service" / "static" / "demo.jsonl"
-    demo.parent.mkdir(parents=True, exist_ok=True)
+    demo = stage / "service" / "demo.jsonl"
     run_python(DEMO, "--demo", demo)
 
 
 def compile_all(folder: Path) -> None:
-    """Compile beforehand, which halves the first start; unchecked, since an unpacked file gets a date of its own."""
+    """Compile beforehand, so that the first start need not, and a read-only folder costs later ones nothing.
+
+    Unchecked, since an unpacked file has the date of its unpacking.
+    """
     run_python("-m", "compileall", "-q", "-s", folder, "--invalidation-mode", "unchecked-hash", folder)
 
 
-def pack(stage: Path, output: Path) -> None:
+def pack(stage: Path, made_from: bytes, output: Path) -> None:
     """Let shiv make its archive of the stage, then write it anew: sorted, dated alike, compiled, with our launcher."""
     plain = stage.with_name("shiv.pyz")
     shiv = ["-m", "shiv", "--reproducible", "-e", "app:main", "-p", "/usr/bin/env python3"]
@@ -117,7 +119,7 @@ def pack(stage: Path, output: Path) -> None:
     build_id = json.loads(entries["environment.json"])["build_id"]
     launcher = LAUNCHER.read_text(encoding="utf-8").replace("@BUILT_FOR@", BUILT_FOR).replace("@BUILD_ID@", build_id)
     entries["__main__.py"] = launcher.encode()
-    entries[FINGERPRINT] = fingerprint()
+    entries[FINGERPRINT] = made_from
 
     with output.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
@@ -137,12 +139,13 @@ def main() -> None:
     EXECUTABLE.parent.mkdir(exist_ok=True)
     turn = os.open(EXECUTABLE.parent, os.O_RDONLY)
     fcntl.flock(turn, fcntl.LOCK_EX)
-    if options.if_stale and is_fresh():
+    made_from = fingerprint()
+    if options.if_stale and is_fresh(made_from):
         return
     with tempfile.TemporaryDirectory(dir=EXECUTABLE.parent) as folder:
         stage, output = Path(folder, "site-packages"), Path(folder, EXECUTABLE.name)
         fill(stage)
-        pack(stage, output)
+        pack(stage, made_from, output)
         digest = hashlib.sha256(output.read_bytes()).hexdigest()
         CHECKSUM.write_text(f"{digest}  {EXECUTABLE.name}\n", encoding="ascii")
         output.replace(EXECUTABLE)

@@ -4,7 +4,9 @@ Instants are whole milliseconds since 1970 inside, and RFC 3339 text with three 
 tables, which sorts as time does.
 """
 
+import itertools
 import re
+import secrets
 import threading
 import time
 import uuid as uuid_module
@@ -28,6 +30,7 @@ _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 _lock = threading.Lock()
 _latest = 0
 _latest_ulid = 0
+_series = itertools.count(secrets.randbits(79))
 
 
 def host_time() -> int:
@@ -103,12 +106,17 @@ def read_uuid(text: str) -> str:
 
 
 def ulid(at: int | None = None, *, after: str = "") -> str:
-    """A new ULID of the moment `at` (now), later than `after` and than every other made here for that moment."""
+    """A new ULID of the moment `at` (now), later than `after` and than every other made here for that moment.
+
+    Moments named by `at` may alternate, so theirs end in numbers of one rising series.
+    """
     global _latest_ulid
-    moment = now() if at is None else at
-    fresh = int(ULID.from_timestamp(moment))
+    if at is not None:
+        fresh = int.from_bytes(ULID.from_timestamp(at).bytes[:6]) << 80 | next(_series)
+        return str(ULID.from_int(max(fresh, int(ULID.from_str(after)) + 1 if after else 0)))
+    fresh = int(ULID.from_timestamp(now()))
     with _lock:
-        if fresh >> 80 == _latest_ulid >> 80 or (at is None and fresh < _latest_ulid):
+        if fresh < _latest_ulid or fresh >> 80 == _latest_ulid >> 80:
             fresh = _latest_ulid + 1
         if after:
             fresh = max(fresh, int(ULID.from_str(after)) + 1)

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from service import clock
 from service.db import Position
-from service.errors import InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
+from service.errors import BadRequest, InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
 from service.fields import Uuid
 from service.operations import LowerBound, UpperBound
 
@@ -39,8 +39,8 @@ def read_json(raw: bytes) -> dict[str, Any]:
         raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.") from None
     except json.JSONDecodeError as error:
         raise InvalidJson(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
-    except ValueError as error:
-        raise InvalidJson(f"The body is not acceptable JSON: {error}.") from None
+    except ValueError:  # of Python's own limit
+        raise InvalidJson("The body holds an integer of thousands of digits.") from None
     _check(value, "$")
     if not isinstance(value, dict):
         raise InvalidBody("$: expected object")
@@ -54,9 +54,21 @@ def expect_json(content_type: str) -> None:
         raise InvalidJson(f"Content-Type: expected application/json, got {kind[:100]!a}.")
 
 
-def read_body(raw: bytes, kind: Any) -> Any:
-    """A body as the type that an operation declares."""
-    return convert(read_json(raw), kind)
+def read_body(raw: bytes, content_type: str, kind: Any, lenient: bool) -> tuple[Any, list[str]]:
+    """A body as the type that an operation declares, and the warnings of a lenient one.
+
+    A type whose members may all be left out may be left out itself. On a lenient operation an unreadable body becomes
+    what the type's `nothing` makes.
+    """
+    if raw.strip() in (b"", b"null") and may_be_empty(kind):
+        return kind(), []
+    try:
+        expect_json(content_type)
+        return convert(read_json(raw), kind), []
+    except BadRequest as fault:
+        if not lenient:
+            raise
+        return kind.nothing(), [f"body: {fault}"]
 
 
 def may_be_empty(kind: Any) -> bool:
@@ -86,8 +98,10 @@ def read_query(
     given, faults = _parameters(text), list[tuple[str, Exception]]()
     values: dict[str, Any] = {}
     cursor = None
-    for wire_name, name, hint in _members(kind):
+    for wire_name, name, hint, required in _members(kind):
         if wire_name not in given:
+            if required:
+                faults.append((wire_name, InvalidParameter(f"{wire_name}: required.")))
             continue
         if hint is Position:
             cursor = given[wire_name]
@@ -98,27 +112,31 @@ def read_query(
             faults.append((wire_name, InvalidParameter(f"{wire_name}: {error}.")))
             if hint in (LowerBound, UpperBound):
                 values[name] = AFTER_ALL if hint is LowerBound else BEFORE_ALL
+    if faults and not lenient:
+        raise faults[0][1]
     query = kind(**values)
     if cursor:
         try:
             query = msgspec.structs.replace(query, cursor=locate("".join(cursor) if len(cursor) == 1 else "", query))
         except ValueError:
+            if not lenient:
+                raise InvalidCursor from None
             faults.append(("cursor", InvalidCursor()))
             query = msgspec.structs.replace(query, cursor=Position(nowhere=True))
-    if faults and not lenient:
-        raise faults[0][1]
     return query, [f"{name}: {str(fault).removeprefix(name + ': ')}" for name, fault in faults]
 
 
-def _members(kind: type[Struct]) -> list[tuple[str, str, Any]]:
+def _members(kind: type[Struct]) -> list[tuple[str, str, Any, bool]]:
     hints = get_type_hints(kind, include_extras=True)
-    return [(field.encode_name, field.name, hints[field.name]) for field in msgspec.structs.fields(kind)]
+    found = msgspec.structs.fields(kind)
+    return [(field.encode_name, field.name, hints[field.name], field.required) for field in found]
 
 
 def _parameters(text: str) -> dict[str, list[str]]:
     """All values of each parameter; undecodable text stays undecodable, so that only a known parameter suffers."""
     given: dict[str, list[str]] = {}
-    for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
+    unescaped = text.encode("latin-1").decode("utf-8", "surrogateescape")  # WSGI hands bytes over as Latin-1
+    for name, value in parse_qsl(unescaped, keep_blank_values=True, errors="surrogateescape"):
         given.setdefault(name, []).append(value)
     return given
 
@@ -147,8 +165,15 @@ def _read(values: list[str], hint: Any) -> Any:
     try:
         return msgspec.convert(text, hint)
     except msgspec.ValidationError as error:
-        allowed = ", ".join(map(str, get_args(hint))) if not hasattr(hint, "__metadata__") else ""
+        allowed = ", ".join(filter(None, _words(hint)))
         raise ValueError(f"expected one of {allowed}" if allowed else str(error).replace("`", "")) from None
+
+
+def _words(hint: Any) -> list[str]:
+    """The words of a Literal, also inside an Annotated or beside None."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return [word for part in get_args(hint) for word in _words(part)]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,17 +181,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"the member {json.dumps(twice)} stands twice in one object")
+        raise InvalidJson(f"The member {json.dumps(twice)} stands twice in one object.")
     return members
 
 
 def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+    raise InvalidJson(f"The body is not JSON: {word}.")
 
 
 def _check(value: Any, place: str, depth: int = 0) -> None:
     """Refuse what JSON can spell and nothing else can hold: lone surrogates, NUL, infinite numbers, abysses."""
-    if depth > DEEPEST:
+    if depth >= DEEPEST and isinstance(value, dict | list):
         raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.")
     if isinstance(value, str):
         if "\0" in value:

@@ -4,7 +4,7 @@ A class is a refusal; its docstring is the sentence that people read, `code` the
 Codes and statuses are section 7 of the document and section 2 of the contract.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import ClassVar, NamedTuple
 
 
@@ -24,8 +24,21 @@ class Refusal(Exception):
     code: ClassVar[str]
 
     def __init__(self, detail: str = "", *, headers: dict[str, str] | None = None) -> None:
-        super().__init__(detail or " ".join((type(self).__doc__ or "").split()))
+        super().__init__(detail or self.sentence())
         self.headers = headers or {}
+
+    @classmethod
+    def sentence(cls) -> str:
+        """What people are told, unless there is more to say."""
+        return " ".join((cls.__doc__ or "").split())
+
+    @classmethod
+    def kinds(cls, status: int) -> "Iterator[type[Refusal]]":
+        """The refusals with a status, the general one first."""
+        for kind in cls.__subclasses__():
+            if kind.status == status:
+                yield kind
+            yield from kind.kinds(status)
 
     def within(self, statuses: Collection[int]) -> Told:
         """How an operation that may answer `statuses` tells this refusal."""
@@ -213,5 +226,5 @@ class StorageUnavailable(Refusal):
         super().__init__(detail, headers={"Retry-After": "2"})
 
 
-ANY_OPERATION = frozenset({404, 405, 413, 429, 500, 503})
-"""Statuses that routing, limits and faults may add to those an operation lists (and 403 `insufficient_scope`)."""
+ANY_OPERATION = frozenset({413, 429, 500, 503})
+"""Statuses that limits and faults may add to those an operation lists (and 403 `insufficient_scope`)."""

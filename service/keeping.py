@@ -19,8 +19,8 @@ class Asked(NamedTuple):
     content: bytes
 
 
-def once(asked: Asked, act: Callable[[], tuple[int, bytes]]) -> tuple[int, bytes, bool]:
-    """Status and body of the first answer, and whether it is a repetition; act and answer are stored as one write.
+def once(asked: Asked, act: Callable[[], bytes]) -> tuple[bytes, bool]:
+    """The body of the first answer, and whether it is a repetition; act and answer are stored as one write.
 
     Kept for 24 hours. Raises IdempotencyKeyReused when the same key came with other content.
     """
@@ -38,15 +38,14 @@ def once(asked: Asked, act: Callable[[], tuple[int, bytes]]) -> tuple[int, bytes
         if kept:
             if kept.fingerprint != fingerprint:
                 raise IdempotencyKeyReused
-            return kept.status, kept.body.encode(), True
-        status, body = act()
+            return kept.body.encode(), True
+        body = act()
         KeptAnswer.create(
             user_id=asked.user_id,
             operation=asked.operation,
             key=asked.key,
             fingerprint=fingerprint,
-            status=status,
             body=body.decode(),
             kept_until=clock.now() + clock.DAY,
         )
-        return status, body, False
+        return body, False

@@ -10,26 +10,16 @@ from service.db import Position
 from service.decoding import may_be_empty
 from service.errors import Refusal
 from service.fields import primary_key
-from service.operations import KIB, Operation
+from service.operations import KIB, Html, Operation
 
 REFERENCE = "#/components/schemas/{name}"
 VERSION = "1.0.0"
-SUMMARIES = {
-    400: "The request cannot be understood or carried out as it stands.",
-    401: "The caller is not known.",
-    403: "The caller may not do this.",
-    404: "There is no such thing.",
-    413: "The body is too large.",
-    415: "The file is of a kind that is not taken.",
-    429: "Too many attempts.",
-    503: "Not available right now.",
-}
 
 
 def document(operations: Iterable[Operation], server: str = "") -> dict[str, Any]:
     """The description of some operations, ready to be encoded as JSON."""
     operations = list(operations)
-    kinds = [kind for operation in operations for kind in (operation.body, operation.data) if kind]
+    kinds = [kind for operation in operations for kind in (operation.body, operation.data) if kind not in (None, Html)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     rendered = dict(zip(map(id, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -60,19 +50,20 @@ def _operation(operation: Operation, rendered: Any) -> dict[str, Any]:
     meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
     envelope = {"success": {"const": True}, "data": rendered(id(operation.data)) or {}}
     success = _object(**envelope, **({"meta": _object(**meta)} if meta else {}))
+    answer = {"text/html": {"schema": _TEXT}} if operation.data is Html else _json(success)
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
         "parameters": [*_identifiers(operation), *_query(operation), *_headers(operation)],
-        "responses": {str(operation.status): _answer("Success.", success)}
+        "responses": {str(operation.status): {"description": "Success.", "content": answer}}
         | {str(status): _refusal(status) for status in sorted(operation.statuses - {operation.status})},
         "security": [] if operation.public else [{"bearer": []}],
     }
     if operation.body:
         described["requestBody"] = {
             "required": not may_be_empty(operation.body),
-            "content": {"application/json": {"schema": rendered(id(operation.body))}},
+            "content": _json(rendered(id(operation.body))),
             "description": f"At most {operation.most // KIB} KiB.",
         }
     if operation.scope:
@@ -82,19 +73,16 @@ def _operation(operation: Operation, rendered: Any) -> dict[str, Any]:
     return described
 
 
-def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
 
 
 def _refusal(status: int) -> dict[str, Any]:
-    codes = sorted({kind.code for kind in _refusals(Refusal) if getattr(kind, "status", 0) == status})
-    return _answer(f"{SUMMARIES[status]} Codes: {', '.join(codes)}.", {"$ref": REFERENCE.format(name="Failure")})
-
-
-def _refusals(kind: type[Refusal]) -> Iterable[type[Refusal]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _refusals(child)
+    """An answer in the envelope of failure; the codes are those of all refusals with that status."""
+    kinds = list(Refusal.kinds(status))
+    codes = ", ".join(sorted({kind.code for kind in kinds}))
+    failure = _json({"$ref": REFERENCE.format(name="Failure")})
+    return {"description": f"{kinds[0].sentence()} Codes: {codes}.", "content": failure}
 
 
 def _identifiers(operation: Operation) -> Iterable[dict[str, Any]]:

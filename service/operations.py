@@ -16,10 +16,10 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from service.db import Page, Position, Table
 from service.fields import shape
@@ -42,14 +42,11 @@ class Origin(Struct, frozen=True):
     user_agent: str
 
 
-class PageMeta(Struct, frozen=True, omit_defaults=True):
-    """`meta` of a list; an operation names the members that it fills."""
+class Html(NamedTuple):
+    """A page for people: a template in templates/ and what it shows."""
 
-    next_cursor: str | UnsetType = UNSET
-    page: int | UnsetType = UNSET
-    per_page: int | UnsetType = UNSET
-    total: int | UnsetType = UNSET
-    unread_count: int | UnsetType = UNSET
+    template: str
+    values: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +62,7 @@ class Operation:
     scope: str = ""  # what a narrow token needs; empty: any token
     public: bool = False  # needs no credentials
     extension: bool = False  # not in the document
+    vital: bool = False  # an extension that is served with --documented-only too
     meta: tuple[str, ...] = ()
     most: int = 1024 * KIB  # bytes of the body
     # Read from the handler:
@@ -144,7 +142,7 @@ def resolve(kind: Any) -> Any:
         return list[resolve(arguments[0])]  # type: ignore[misc]
     if isinstance(kind, type) and issubclass(kind, Struct):
         members = {name: (hint, resolve(hint)) for name, hint in get_type_hints(kind, include_extras=True).items()}
-        if any(given is not wire for given, wire in members.values()):
+        if any(given != wire for given, wire in members.values()):
             return msgspec.defstruct(kind.__name__, [(name, wire) for name, (_, wire) in members.items()])
     return kind
 

@@ -27,6 +27,7 @@ log = logging.getLogger("cx.server")
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
 PATIENCE = 10.0  # seconds until draining ends, whatever is still running
 BACK_OFF = 1.0  # seconds before a worker that died is replaced
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 CODES = {400: "bad_request", 413: "body_too_large", 431: "headers_too_large", 500: "internal_error"}
 
 
@@ -127,13 +128,14 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
     if settings.workers == 1:
         return _work(make_application, sock, settings)
-    return _Workers(lambda: _work(make_application, sock, settings), settings.workers).run()
+    return _Workers(lambda: _work(make_application, sock, settings), sock, settings.workers).run()
 
 
 def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings) -> int:
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOPPING:
         signal.signal(number, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
     server = Server(make_application(), sock, settings)
@@ -144,13 +146,13 @@ def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Se
 class _Workers:
     """The parent process: keeps a number of workers running, and takes them down together."""
 
-    def __init__(self, work: Callable[[], int], count: int) -> None:
-        self.work, self.count = work, count
+    def __init__(self, work: Callable[[], int], sock: socket.socket, count: int) -> None:
+        self.work, self.sock, self.count = work, sock, count
         self.running: set[int] = set()
         self.stopping = False
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPPING:
             signal.signal(number, self.stop)
         for _ in range(self.count):
             self.start()
@@ -166,23 +168,31 @@ class _Workers:
             else:
                 log.error("worker %s ended with status %s; starting another", process, status)
                 time.sleep(BACK_OFF)
-                if not self.stopping:
-                    self.start()
+                self.start()
         return failed
 
     def start(self) -> None:
-        process = os.fork()
-        if process:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the worker minds them, and we know of the worker
+        if not self.stopping:
+            process = os.fork()
+            if process == 0:
+                self.be_worker()
             self.running.add(process)
-            return
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+    def be_worker(self) -> None:
+        """Work, then leave without what the parent registered for its own end."""
         status = 1
-        with contextlib.suppress(BaseException):
+        try:
             status = self.work()
+        except BaseException:
+            log.exception("worker failed")
         sys.stderr.flush()
         os._exit(status)
 
     def stop(self, *_: Any) -> None:
         self.stopping = True
+        self.sock.close()  # as long as we held it, the kernel would take connections that no worker answers
         for process in self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)

@@ -1,17 +1,16 @@
 """Import and export as JSON Lines (contract, section 9): one record a line, all of a run or nothing.
 
-Input is read twice, first to find every fault and to hash passwords, then to write, so that the write lock is held no
-longer than the rows need. What comes in through a pipe is therefore kept in a temporary file.
+An import first reads everything, finds every fault and hashes passwords; what it has checked waits in a temporary file.
+Only then does it write, so that the write lock is held no longer than the rows need.
 """
 
-import shutil
+import functools
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 import peewee
@@ -22,7 +21,7 @@ from service.decoding import convert, read_json
 from service.errors import BadRequest
 from service.fields import Column, Flag, members, primary_key, row_json
 from service.models import RECORDS
-from service.models.chats import settle
+from service.models.chats import sessions_of, settle
 
 FAULTS_SHOWN = 20
 BATCH = 500
@@ -30,12 +29,13 @@ BATCH = 500
 Progress = Callable[[int], None]
 
 
-class Line(NamedTuple):
-    """A record and where it stands."""
+class Record(msgspec.Struct, array_like=True):
+    """A record that was checked and waits to be written."""
 
     place: str  # FILE:LINE
+    size: int  # of its line, in bytes
     kind: str
-    given: dict[str, Any]
+    row: list[Any]  # its columns as stored
 
 
 class _Faulty(Exception):
@@ -47,23 +47,12 @@ def take_in(paths: Iterable[Path | None], progress: Progress = lambda size: None
 
     `progress` is told the bytes of each line, twice over in the course of a run.
     """
-    with ExitStack() as stack:
-        files = [_open(path, stack) for path in paths]
-        faults: list[str] = []
-        hashes: dict[str, str] = {}
-        for line in _lines(files, progress, faults):
-            try:
-                if "password" in line.given:
-                    hashes[line.place] = hash_password(line.given["password"])
-                _row(line, hashes)
-            except ValueError as error:
-                faults.append(f"{line.place}: $.{line.kind}: {error}")
-            if len(faults) >= FAULTS_SHOWN:
-                break
+    with tempfile.TemporaryFile() as spool:
+        faults = _check(paths, spool, progress)
         try:
             if not faults:
-                with db.write():
-                    _write(files, progress, hashes, faults)
+                with db.bulk_write():
+                    faults = _write(spool, progress)
                     if faults:
                         raise _Faulty
         except _Faulty:
@@ -87,105 +76,115 @@ def count_rows() -> int:
     return sum(table.select().count() for table in RECORDS.values())
 
 
-def _open(path: Path | None, stack: ExitStack) -> tuple[str, BinaryIO]:
-    """A file that can be read twice, and its name."""
-    if path is None:
-        spool = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        shutil.copyfileobj(sys.stdin.buffer, spool)
-        return "-", spool
-    return str(path), stack.enter_context(path.open("rb"))
+def _lines(paths: Iterable[Path | None]) -> Iterator[tuple[str, bytes]]:
+    """Every line and where it stands."""
+    for path in paths:
+        with sys.stdin.buffer if path is None else path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield f"{'-' if path is None else path}:{number}", raw
 
 
-def _lines(files: list[tuple[str, BinaryIO]], progress: Progress, faults: list[str]) -> Iterator[Line]:
-    """Every readable record from the beginning; what is not readable goes to `faults`."""
-    for name, file in files:
-        file.seek(0)
-        for number, raw in enumerate(file, 1):
-            progress(len(raw))
-            place = f"{name}:{number}"
-            if not raw.strip():
-                continue
-            try:
-                record = read_json(raw)
-                if len(record) != 1 or next(iter(record)) not in RECORDS:
-                    known = ", ".join(RECORDS)
-                    raise BadRequest(f"$: expected one member, which names the record: {known}")
-                kind = next(iter(record))
-                yield Line(place, kind, _present(getattr(convert(record, _accepted(kind)), kind)))
-            except BadRequest as fault:
-                faults.append(f"{place}: {fault}")
-                if len(faults) >= FAULTS_SHOWN:
-                    return
+def _check(paths: Iterable[Path | None], spool: BinaryIO, progress: Progress) -> list[str]:
+    """Put the records of all lines into the spool; the faults."""
+    faults: list[str] = []
+    for place, raw in _lines(paths):
+        try:
+            if raw.strip():
+                kind, given = _read(raw)
+                spool.write(msgspec.json.encode(Record(place, len(raw), kind, _row(kind, given))) + b"\n")
+        except (BadRequest, ValueError) as fault:
+            faults.append(f"{place}: {fault}")
+            if len(faults) == FAULTS_SHOWN:
+                break
+        progress(len(raw))
+    return faults
 
 
-_structs: dict[str, Any] = {}
+def _read(raw: bytes) -> tuple[str, dict[str, Any]]:
+    """The kind of a record and the members that it has. Raises BadRequest with the place of the fault."""
+    try:
+        record = read_json(raw)
+    except BadRequest as fault:
+        raise BadRequest(str(fault).replace("The body is", "$:", 1)) from None
+    if len(record) != 1 or next(iter(record)) not in RECORDS:
+        raise BadRequest(f"$: expected one member, which names the record: {', '.join(RECORDS)}")
+    kind = next(iter(record))
+    read = getattr(convert(record, _accepted(kind)), kind)
+    return kind, {name: value for name, value in msgspec.structs.asdict(read).items() if value is not msgspec.UNSET}
 
 
+@functools.cache
 def _accepted(kind: str) -> type[msgspec.Struct]:
     """A line of a kind: one member, which may hold every member of its table and no other."""
-    if kind not in _structs:
-        table = RECORDS[kind]
-        accepts = {name: column.accepts for name, column in members(table, export=True).items()} | table.also_accepts
-        fields = [(name, what | msgspec.UnsetType, msgspec.UNSET) for name, what in accepts.items()]
-        record = msgspec.defstruct(kind, fields, forbid_unknown_fields=True)
-        _structs[kind] = msgspec.defstruct("Line", [(kind, record)])
-    return _structs[kind]  # type: ignore[no-any-return]
+    table = RECORDS[kind]
+    accepts = {name: column.accepts for name, column in members(table, export=True).items()} | table.also_accepts
+    fields = [(name, what | msgspec.UnsetType, msgspec.UNSET) for name, what in accepts.items()]
+    return msgspec.defstruct("Line", [(kind, msgspec.defstruct(kind, fields, forbid_unknown_fields=True))])
 
 
-def _present(read: msgspec.Struct) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(read).items() if value is not msgspec.UNSET}
+@functools.cache
+def _columns(kind: str) -> tuple[dict[str, Column], list[Flag]]:
+    table = RECORDS[kind]
+    flags = [flag for flag in members(table).values() if isinstance(flag, Flag)]
+    return {column.name: column for column in table._meta.sorted_fields}, flags
 
 
-def _row(line: Line, hashes: dict[str, str]) -> dict[str, Any]:
-    """The columns of a record. Raises ValueError."""
-    table = RECORDS[line.kind]
-    given = dict(line.given)
-    if given.pop("password", None) is not None:
-        given["password_hash"] = hashes[line.place]
-    given = table.adopt(given)
-    row: dict[str, Any] = {}
-    for column in table._meta.sorted_fields:
-        name = column.name
-        if name not in given:
-            if column.default is None and not column.null:
-                raise ValueError(f"missing required member {name}")
-            row[name] = column.default() if callable(column.default) else column.default
-            continue
+def _row(kind: str, given: dict[str, Any]) -> list[Any]:
+    """The columns of a record as stored. Raises ValueError with the place of the fault."""
+    columns, flags = _columns(kind)
+
+    def store(name: str, value: Any) -> Any:
         try:
-            row[name] = column.store(given[name]) if isinstance(column, Column) else given[name]
+            return hash_password(value) if name == "password" else columns[name].store(value)
         except (ValueError, msgspec.ValidationError) as error:
-            raise ValueError(f"{name}: {error}") from None
-    for name, flag in members(table).items():
-        if isinstance(flag, Flag) and given.get(name) and row[flag.timestamp] is None:
+            raise ValueError(f"$.{kind}.{name}: {error}") from None
+
+    row = {name: store(name, value) for name, value in given.items() if name in columns or name == "password"}
+    try:
+        adopted = RECORDS[kind].adopt(given | row)
+    except ValueError as error:
+        raise ValueError(f"$.{kind}: {error}") from None
+    row |= {name: store(name, value) for name, value in adopted.items()}
+    for name, column in columns.items():
+        if name not in row:
+            if column.default is None and not column.null:
+                raise ValueError(f"$.{kind}: missing required member {name}")
+            row[name] = column.default() if callable(column.default) else column.default
+    for flag in flags:
+        if given.get(flag.name) and row[flag.timestamp] is None:
             row[flag.timestamp] = row["created_at"]
-    return row
+    return [row[name] for name in columns]
 
 
-def _write(files: list[tuple[str, BinaryIO]], progress: Progress, hashes: dict[str, str], faults: list[str]) -> None:
-    """Write every record, then check references and mend what is derived."""
-    waiting: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+def _records(spool: BinaryIO) -> Iterator[Record]:
+    """What waits in the spool, from the beginning."""
+    spool.seek(0)
+    return map(msgspec.json.Decoder(Record).decode, spool)
+
+
+def _write(spool: BinaryIO, progress: Progress) -> list[str]:
+    """Write every record, then check references and mend what is derived; the faults."""
+    waiting: dict[str, list[list[Any]]] = defaultdict(list)
     touched: set[str] = set()
-    for line in _lines(files, progress, faults):
-        row = _row(line, hashes)
-        if line.kind in ("chat_session", "message"):
-            touched.add(row["chat_session_id" if line.kind == "message" else "id"])
-        waiting[line.kind].append(tuple(row.values()))
-        unique = any(column.unique for column in RECORDS[line.kind]._meta.sorted_fields)
-        if unique or len(waiting[line.kind]) >= BATCH:
+    for record in _records(spool):
+        progress(record.size)
+        waiting[record.kind].append(record.row)
+        unique = [name for name, column in _columns(record.kind)[0].items() if column.unique]
+        if unique or len(waiting[record.kind]) == BATCH:
             try:
-                _insert(line.kind, waiting.pop(line.kind))
-            except peewee.IntegrityError as error:
-                faults.append(f"{line.place}: $.{line.kind}: {error}")
-                return
+                touched |= _insert(record.kind, waiting.pop(record.kind))
+            except peewee.IntegrityError:
+                return [f"{record.place}: $.{record.kind}.{unique[0]}: another {record.kind} has it already"]
     for kind, rows in waiting.items():
-        _insert(kind, rows)
-    faults += _dangling(files)
+        touched |= _insert(kind, rows)
+    faults = _dangling(spool)
     if not faults:
         settle(touched)
+    return faults
 
 
-def _insert(kind: str, rows: list[tuple[Any, ...]]) -> None:
-    """Insert rows; those whose identifier exists are replaced as a whole."""
+def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
+    """Insert rows; those whose identifier exists are replaced as a whole. The chat sessions that this touches."""
     table = RECORDS[kind]
     names = [column.sql for column in table._meta.sorted_fields]
     marks = ", ".join([db.database.param] * len(names))
@@ -194,11 +193,14 @@ def _insert(kind: str, rows: list[tuple[Any, ...]]) -> None:
         f'INSERT INTO "{table._meta.table_name}" ({", ".join(names)}) VALUES ({marks}) '
         f"ON CONFLICT ({names[0]}) DO UPDATE SET {replace}"
     )
+    identifiers = [row[0] for row in rows]
+    before = sessions_of(table, identifiers)
     db.database.cursor().executemany(sql, rows)
+    return before | sessions_of(table, identifiers)
 
 
-def _dangling(files: list[tuple[str, BinaryIO]]) -> list[str]:
-    """The lines that refer to rows which are not there."""
+def _dangling(spool: BinaryIO) -> list[str]:
+    """The records that refer to rows which are not there."""
     missing: dict[tuple[str, str], set[str]] = {}
     for kind, table in RECORDS.items():
         for column in table._meta.sorted_fields:
@@ -206,15 +208,13 @@ def _dangling(files: list[tuple[str, BinaryIO]]) -> list[str]:
                 parents = RECORDS[column.refers_to].alias()
                 lost = table.select(column).distinct().where(column.is_null(False))
                 lost = lost.where(~peewee.fn.EXISTS(parents.select(parents.id).where(parents.id == column)))
-                rows: Any = lost.limit(1000).tuples()
-                found = {value for (value,) in rows}
-                if found:
-                    missing[kind, column.name] = found
-    if not missing:
+                rows: Any = lost.tuples()
+                missing[kind, column.name] = {value for (value,) in rows}
+    if not any(missing.values()):
         return []
-    faults = []
-    for line in _lines(files, lambda size: None, []):
-        for name, value in line.given.items():
-            if isinstance(value, str) and value.lower() in {v.lower() for v in missing.get((line.kind, name), ())}:
-                faults.append(f"{line.place}: $.{line.kind}.{name}: refers to nothing: {value}")
-    return faults
+    return [
+        f"{record.place}: $.{record.kind}.{name}: refers to nothing: {value}"
+        for record in _records(spool)
+        for name, value in zip(_columns(record.kind)[0], record.row, strict=True)
+        if value in missing.get((record.kind, name), ())
+    ]

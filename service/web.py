@@ -16,9 +16,8 @@ from typing import Any
 import bottle
 import msgspec
 
-from service import cursors, db, decoding, keeping
+from service import assets, cursors, db, decoding, keeping
 from service.auth.tokens import authenticate
-from service.clock import read_ulid, read_uuid
 from service.errors import (
     ANY_OPERATION,
     BodyTooLarge,
@@ -30,12 +29,21 @@ from service.errors import (
     Refusal,
     StorageUnavailable,
 )
-from service.fields import Identifier, primary_key
-from service.operations import Operation, Origin, PageMeta
+from service.fields import primary_key
+from service.operations import Html, Operation, Origin
 from service.settings import Settings
 
 log = logging.getLogger("cx.requests")
 
+PAGE_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+JSON = {"Content-Type": "application/json"}
 SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff"}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _CONTROL = re.compile(r"[^\x21-\x7e]")
@@ -50,19 +58,11 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Success(msgspec.Struct, omit_defaults=True):
-    """The envelope of success (section 2.1 of the document)."""
-
-    success: bool
-    data: Any
-    meta: PageMeta | msgspec.UnsetType = msgspec.UNSET
-
-
 def refuse(refusal: Refusal, statuses: Iterable[int] = ()) -> Reply:
     """The envelope of failure."""
     told = refusal.within(frozenset(statuses) or frozenset({refusal.status}))
     error = {"code": told.code, "message": told.message}
-    headers = {"Content-Type": "application/json", "Cache-Control": "no-store", **told.headers}
+    headers = {**JSON, "Cache-Control": "no-store", **told.headers}
     return Reply(told.status, msgspec.json.encode({"success": False, "error": error}), headers)
 
 
@@ -95,51 +95,57 @@ class Door:
             if operation.scope and not given["caller"].may(operation.needed_scope):
                 raise InsufficientScope(operation.needed_scope)
         found = self.look_up(identifiers, given)
-        bound_to = [given["caller"].id if "caller" in given else None, *(thing.id for thing in found.values())]
+        bound_to = [given["caller"].id if "caller" in given else None, *identifiers.values()]
         warnings: list[str] = []
         if operation.query:
             locate = functools.partial(cursors.read, operation, bound_to)
             text = request.environ.get("QUERY_STRING", "")
             given["query"], warnings = decoding.read_query(text, operation.query, operation.is_lenient, locate)
-        raw = b""
+        raw = self.read_body() if operation.body else b""
         if operation.body:
-            raw = self.read_body()
-            given["body"] = self.decode_body(raw, warnings)
+            kind = request.get_header("Content-Type", "")
+            given["body"], faults = decoding.read_body(raw, kind, operation.body, operation.is_lenient)
+            warnings += faults
         given["origin"] = Origin(request.environ.get("REMOTE_ADDR", ""), request.get_header("User-Agent", ""))
         arguments = found | {name: given[name] for name in operation.wants}
-        key = request.get_header("Idempotency-Key", "") if operation.status == 201 else ""
+        if operation.data is Html:
+            return self.show(operation.handler(**arguments))
+        act = functools.partial(self.act, arguments, bound_to)
+        key, replayed = request.get_header("Idempotency-Key", "") if operation.status == 201 else "", False
         if key:
             asked = keeping.Asked(given["caller"].id, operation.name, key, repr(bound_to).encode() + raw)
-            status, body, replayed = keeping.once(asked, lambda: (operation.status, self.act(arguments, bound_to)))
+            body, replayed = keeping.once(asked, act)
         else:
-            status, body, replayed = operation.status, self.act(arguments, bound_to), False
-        headers = {"Content-Type": "application/json"}
-        headers["Cache-Control"] = "no-store" if operation.public else "private, no-cache"
+            body = act()
+        headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if warnings:
-            headers["X-Request-Warning"] = "; ".join(warnings)
+            headers["X-Request-Warning"] = _CONTROL.sub(" ", "; ".join(warnings))
         if replayed:
             headers["Idempotency-Replayed"] = "true"
-        return Reply(status, body, headers)
+        return Reply(operation.status, body, headers)
 
     def look_up(self, identifiers: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
         """The rows that the path names, if the caller may reach them; all identifiers are read before the first."""
-        read: list[str] = []
         for identifier, _, table in self.operation.loads:
             try:
-                is_uuid = isinstance(primary_key(table), Identifier)
-                read.append((read_uuid if is_uuid else read_ulid)(identifiers[identifier]))
+                identifiers[identifier] = primary_key(table).store(identifiers[identifier])
             except ValueError as error:
                 raise InvalidId(f"{identifier}: {error}.") from None
         found: dict[str, Any] = {}
-        for (_, parameter, table), value in zip(self.operation.loads, read, strict=True):
-            found[parameter] = table.reach(given["caller"], value, *found.values())
+        for identifier, parameter, table in self.operation.loads:
+            found[parameter] = table.reach(given["caller"], identifiers[identifier], *found.values())
         return found
+
+    def show(self, page: Html) -> Reply:
+        """A page, which nobody may keep, frame or make load anything from elsewhere."""
+        template = (assets.folder("templates") / page.template).read_text("utf-8")
+        return Reply(self.operation.status, bottle.template(template, **page.values).encode(), dict(PAGE_HEADERS))
 
     def act(self, arguments: dict[str, Any], bound_to: list[Any]) -> bytes:
         """The handler's result in the envelope."""
         result = self.operation.handler(**arguments)
         if not isinstance(result, db.Page):
-            return msgspec.json.encode(Success(success=True, data=result))
+            return msgspec.json.encode({"success": True, "data": result})
         query = arguments["query"]
         page = query.cursor.number
         values: dict[str, Any] = {
@@ -148,8 +154,8 @@ class Door:
             "per_page": getattr(query, "limit", None) or getattr(query, "per_page", None),
             **result.counts,
         }
-        meta = PageMeta(**{name: values[name] for name in self.operation.meta})
-        return msgspec.json.encode(Success(success=True, data=result.rows, meta=meta))
+        meta = {name: values[name] for name in self.operation.meta}
+        return msgspec.json.encode({"success": True, "data": result.rows, "meta": meta})
 
     def read_body(self) -> bytes:
         """The bytes of the body. Raises BodyTooLarge."""
@@ -159,31 +165,14 @@ class Door:
             raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
         return raw
 
-    def decode_body(self, raw: bytes, warnings: list[str]) -> Any:
-        """The body as the declared type; on a lenient operation an unreadable one selects nothing."""
-        kind = self.operation.body
-        if raw.strip() in (b"", b"null") and decoding.may_be_empty(kind):
-            return kind()
-        try:
-            decoding.expect_json(bottle.request.get_header("Content-Type", ""))
-            return decoding.read_body(raw, kind)
-        except Refusal as fault:
-            if not self.operation.is_lenient:
-                raise
-            warnings.append(f"body: {_CONTROL.sub(' ', str(fault))}")
-            return kind.nothing()
-
     def verify(self, reply: Reply) -> None:
         """Fail on an answer that the operation does not declare: a wrong status, or data of another shape."""
         allowed = self.operation.statuses | ANY_OPERATION
         narrow = reply.status == 403 and b'"insufficient_scope"' in reply.body
         assert reply.status in allowed or narrow, f"{self.operation.name} answered {reply.status}"
-        if reply.status == self.operation.status:
+        if reply.status == self.operation.status and self.operation.data is not Html:
             data = msgspec.json.decode(reply.body)["data"]
             msgspec.convert(data, self.operation.data, strict=True)
-
-
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Service:
@@ -194,6 +183,8 @@ class Service:
         self.bottle = bottle.Bottle()
         self.bottle.config["catchall"] = False
         self.bottle.default_error_handler = self.not_routed
+        if not settings.documented_only:
+            self.bottle.route("/static/<name:path>", "GET", self.send_static)
         taken: dict[tuple[str, str], Operation] = {}
         for operation in operations:
             place = operation.method, re.sub(r"{\w+}", "{}", operation.full_path)
@@ -201,7 +192,8 @@ class Service:
                 raise TypeError(f"{operation.method} {operation.full_path} ({operation.name}) is declared twice")
             taken[place] = operation
             rule = re.sub(r"{(\w+)}", r"<\1>", operation.full_path)
-            self.bottle.route(rule, operation.method, Door(operation, settings))
+            end = r"<:re:\Z>" if "<" in rule else ""  # Bottle's own end of a rule lets a newline follow
+            self.bottle.route(rule + end, operation.method, Door(operation, settings))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         begun = time.perf_counter()
@@ -216,16 +208,17 @@ class Service:
             return start_response(line, [*headers, *extra.items()], *rest)
 
         try:
-            environ["PATH_INFO"].encode("latin-1").decode("utf-8")
+            # Bottle drops bytes that are not UTF-8; they must stay a fault of the path.
+            path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+            environ["PATH_INFO"] = path.encode().decode("latin-1")
             body: Iterable[bytes] = self.bottle(environ, respond)
-        except UnicodeError:
-            body = self._send(refuse(NotFound()), respond)
         except Exception:
             log.exception("request %s failed", request_id)
             body = self._send(refuse(InternalError()), respond)
-        path = _CONTROL.sub("?", environ.get("PATH_INFO", ""))
+            body = [] if environ["REQUEST_METHOD"] == "HEAD" else body
+        method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
         taken = (time.perf_counter() - begun) * 1000
-        log.info("%s %s %s %.1fms %s", environ.get("REQUEST_METHOD"), path, status, taken, request_id)
+        log.info("%s %s %s %.1fms %s", method, path, status, taken, request_id)
         return body
 
     @staticmethod
@@ -234,9 +227,14 @@ class Service:
         respond(f"{reply.status} {bottle.HTTP_CODES[reply.status]}", headers)
         return [reply.body]
 
+    @staticmethod
+    def send_static(name: str) -> bottle.HTTPResponse:
+        """A part of the pages."""
+        return bottle.static_file(name, root=str(assets.folder("static")))
+
     def not_routed(self, error: bottle.HTTPError) -> bytes:
         """Answer what Bottle's router refuses: 404, 405, and OPTIONS wherever some method is known."""
-        if error.status_code not in (404, 405):
+        if error.status_code not in (403, 404, 405):
             raise error.exception or error
         reply = refuse(NotFound())
         if error.status_code == 405:

@@ -72,7 +72,7 @@ def test_it_holds_the_pages_the_demo_and_nothing_of_the_builder(executable: Path
         for file in (ROOT / kind).rglob("*"):
             if file.is_file():
                 assert f"service/{kind}/{file.relative_to(ROOT / kind)}" in names
-    assert "service/static/demo.jsonl" in names
+    assert "service/demo.jsonl" in names
     assert not holds_root
     assert executable.stat().st_size <= 16 * MIB
 

@@ -34,6 +34,8 @@ def run(argv: list[str] | None = None) -> int:
             importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
             add_flags(command, *(() if name == "serve" else ("data", "log_level")))
     flags = parser.parse_args(arguments)
+    import peewee
+
     from service.db import Unusable
 
     try:
@@ -45,5 +47,10 @@ def run(argv: list[str] | None = None) -> int:
     except (Stop, Unusable, ValueError) as error:
         print(f"cx-service: {error}", file=sys.stderr)
         return 1
+    except peewee.DatabaseError as error:  # locked, full, not a database
+        print(f"cx-service: the database cannot be used: {error}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:
+        return 130

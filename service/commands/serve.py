@@ -9,7 +9,6 @@ from service import assets, db, server, transfer
 from service.commands import Stop
 from service.settings import Settings
 
-DEMO = "demo.jsonl"
 DEMO_PASSWORD = "demo-password"
 
 
@@ -72,10 +71,9 @@ Try:
 
 
 def demo_file() -> Path:
-    """The demo's JSON Lines, which the build puts beside the static files."""
-    path = assets.folder("static") / DEMO
-    if not path.exists():
-        path = Path("build") / DEMO  # a checkout: `make build` leaves it there
-    if not path.exists():
-        raise Stop("there is no demo data here: run `make demo`, or use the executable that `make build` makes")
-    return path
+    """The demo's JSON Lines: in the executable, or made beforehand in a checkout."""
+    beside = Path("build") / assets.DEMO.name  # python tests/corpus.py --demo build/demo.jsonl
+    for path in (assets.DEMO, beside):
+        if path.exists():
+            return path
+    raise Stop("there is no demo data here: use the executable that `make build` makes")

@@ -1,6 +1,7 @@
 """`import` and `export`: everything as JSON Lines, in and out."""
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Bar:
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.shown = max(total, 1), 0, -1
-        self.visible = sys.stderr.isatty()
+        self.visible = total > 0 and sys.stderr.isatty()
 
     def __call__(self, step: int) -> None:
         self.done += step
@@ -43,7 +44,7 @@ def take_in(flags: argparse.Namespace, settings: Settings) -> int:
     app.prepare(settings)
     paths = [None if name == "-" else Path(name) for name in flags.files]
     try:
-        bar = Bar(2 * sum(path.stat().st_size for path in paths if path))
+        bar = Bar(0 if None in paths else 2 * sum(path.stat().st_size for path in paths if path))
         faults = transfer.take_in(paths, bar)
     except OSError as error:
         raise Stop(f"cannot read {error.filename}: {error.strerror}") from None
@@ -74,4 +75,5 @@ def give_out(flags: argparse.Namespace, settings: Settings) -> None:
     except OSError as error:
         raise Stop(f"cannot write {target}: {error.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()

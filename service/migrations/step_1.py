@@ -152,7 +152,6 @@ STATEMENTS = (
         operation TEXT NOT NULL,
         key TEXT NOT NULL,
         fingerprint TEXT NOT NULL,
-        status BIGINT NOT NULL,
         body TEXT NOT NULL,
         kept_until BIGINT NOT NULL,
         PRIMARY KEY (user_id, operation, key)

@@ -124,17 +124,19 @@ class Message(Table):
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """`text` is short for content; an identifier tells the time of creation, and the other way round."""
-        if "text" in given:
-            given = {"content": {"text": given.pop("text")}} | given
-        if "id" in given:
-            given.setdefault("created_at", clock.timestamp(clock.ulid_time(clock.read_ulid(given["id"]))))
-        elif "created_at" in given:
-            given["id"] = clock.ulid(clock.milliseconds(clock.read_timestamp(given["created_at"])))
-        else:
-            given["id"] = clock.ulid()
-        if "created_at" in given:
-            given.setdefault("updated_at", given["created_at"])
-        return given
+        more: dict[str, Any] = (
+            {"content": {"text": given["text"]}} if "text" in given and "content" not in given else {}
+        )
+        try:
+            if "id" in given:
+                moment = clock.timestamp(clock.ulid_time(given["id"]))
+            else:
+                moment = given.get("created_at") or clock.timestamp()
+                more["id"] = clock.ulid(clock.milliseconds(moment))
+        except OverflowError:
+            raise ValueError("the time of a message lies between the years 1970 and 9999") from None
+        created_at = given.get("created_at", moment)
+        return {"created_at": created_at, "updated_at": given.get("updated_at", created_at)} | more
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Message":
@@ -198,6 +200,19 @@ def silence(which: Any) -> None:
     gone = Message.select(Message.id).where(which)
     Message.update(reply_snapshot="[]").where(Message.reply_to_message_id.in_(gone)).execute()
     Notification.update(body="", payload="[]").where(Notification.message_id.in_(gone)).execute()
+
+
+def sessions_of(table: type[Table], identifiers: Collection[str]) -> set[str]:
+    """The chat sessions to settle when rows of a table change."""
+    if table is ChatSession:
+        return set(identifiers)
+    which: Any = identifiers
+    if table is Notification:
+        which = Notification.select(Notification.message_id).where(Notification.id.in_(identifiers))
+    elif table is not Message:
+        return set()
+    rows: Any = Message.select(Message.chat_session_id).where(Message.id.in_(which)).distinct().tuples()
+    return {session for (session,) in rows}
 
 
 def settle(touched: Collection[str]) -> None:

@@ -28,13 +28,10 @@ class Notification(Table):
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """The payload tells which message is announced."""
-        payload = given.get("payload")
-        if isinstance(payload, list) and all(type(item) is int and 0 <= item < 256 for item in payload):
-            with contextlib.suppress(ValueError):
-                payload = json.loads(bytes(payload))
-        if isinstance(payload, dict) and isinstance(payload.get("message_id"), str):
-            given["message_id"] = payload["message_id"]
-        return given
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # whatever else it may hold
+            payload = json.loads(bytes(json.loads(given["payload"])))
+            return {"message_id": clock.read_ulid(payload["message_id"])}
+        return {}
 
     class Meta:
         indexes = ((("user_id", "created_at"), False),)

@@ -36,7 +36,6 @@ class KeptAnswer(Table):
     operation = Text(leaves=NEVER)
     key = Text(leaves=NEVER)
     fingerprint = Text(leaves=NEVER)
-    status = Integer()
     body = Text(leaves=NEVER)
     kept_until = Integer(index=True)
 

@@ -77,8 +77,9 @@ class User(Table):
 
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Addresses are stored folded."""
-        return given | {"email": fold_email(given["email"])} if "email" in given else given
+        """Addresses are stored folded, passwords as hashes."""
+        hashed = {"password_hash": given["password"]} if "password" in given else {}
+        return hashed | ({"email": fold_email(given["email"])} if "email" in given else {})
 
     @classmethod
     def by_email(cls, email: str) -> "User | None":

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from service.operations import Operation
-from service.routes import auth, chats, health
+from service.routes import auth, chats, health, pages
 
-PARTS = (auth.routes, chats.routes, health.routes)
+PARTS = (auth.routes, chats.routes, health.routes, pages.routes)
 
 
 def operations(documented_only: bool = False) -> Iterator[Operation]:
     """All operations, or the documented ones and those that operators need."""
     for routes in PARTS:
         for operation in routes:
-            if not (documented_only and operation.extension and operation.prefix):
+            if operation.vital or not (documented_only and operation.extension):
                 yield operation

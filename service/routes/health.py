@@ -5,7 +5,7 @@ from msgspec import Struct
 from service import db
 from service.operations import Routes
 
-routes = Routes("Health", prefix="", public=True, extension=True)
+routes = Routes("Health", prefix="", public=True, extension=True, vital=True)
 
 
 class Health(Struct):
