@@ -6,13 +6,14 @@ import peewee
 
 from service import clock, db, migrations
 from service.auth import signing
+from service.edge import Edge
 from service.models import Message, SigningKey
 from service.routes import operations
 from service.settings import Settings
-from service.web import Service, build_app
+from service.web import build_app
 
 
-def build(settings: Settings) -> Service:
+def build(settings: Settings) -> Edge:
     """The WSGI application on an up-to-date database in the settings' data folder. Raises db.Unusable."""
     prepare(settings)
     return build_app(operations(settings.documented_only), settings)

@@ -13,6 +13,8 @@
     operations     what an operation declares
     decoding       reading bodies and queries
     cursors        signed positions in lists
+    replies        answers on their way out; refusals in the envelope
+    edge           what holds for every answer: request identifier, log line, headers, crashes
     web            from a request to an answer; the only importer of Bottle
     openapi        declarations as OpenAPI 3.1
     server         waitress, its workers and signals

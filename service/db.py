@@ -120,10 +120,14 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def is_unavailable(error: Exception) -> bool:
+def is_unavailable(error: BaseException | None) -> bool:
     """Whether a database error means «not now» (locked, full, read-only, unreadable) and not a fault of ours."""
+    if not isinstance(error, peewee.OperationalError):
+        return False
+    if "no transaction is active" in str(error):  # SQLite took it back by itself before Peewee tried; see why
+        return is_unavailable(error.__context__ and error.__context__.__context__)
     words = ("locked", "busy", "full", "readonly", "unable to open", "disk i/o")
-    return isinstance(error, peewee.OperationalError) and any(word in str(error).lower() for word in words)
+    return any(word in str(error).lower() for word in words)
 
 
 def render(query: "peewee.ModelSelect[Any]") -> msgspec.Raw | None:

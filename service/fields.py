@@ -225,7 +225,9 @@ def compact_json(value: Any) -> str:
 def as_bytes(value: Any) -> list[int]:
     """The wire form of a JSON value: its bytes as integers; a list of integers stays as it is."""
     if isinstance(value, list) and all(type(item) is int for item in value):
-        return msgspec.convert(value, list[Int64])
+        if any(not -(2**63) <= item < 2**63 for item in value):
+            raise ValueError("expected signed 64-bit integers")
+        return value
     return list(compact_json(value).encode())
 
 

@@ -105,7 +105,8 @@ def _read(raw: bytes) -> tuple[str, dict[str, Any]]:
     try:
         record = read_json(raw)
     except BadRequest as fault:
-        raise BadRequest(str(fault).replace("The body is", "$:", 1)) from None
+        reason = str(fault).removeprefix("The body ")
+        raise BadRequest(reason if reason.startswith("$") else f"$: {reason}") from None
     if len(record) != 1 or next(iter(record)) not in RECORDS:
         raise BadRequest(f"$: expected one member, which names the record: {', '.join(RECORDS)}")
     kind = next(iter(record))
@@ -136,7 +137,7 @@ def _row(kind: str, given: dict[str, Any]) -> list[Any]:
     def store(name: str, value: Any) -> Any:
         try:
             return hash_password(value) if name == "password" else columns[name].store(value)
-        except (ValueError, msgspec.ValidationError) as error:
+        except ValueError as error:
             raise ValueError(f"$.{kind}.{name}: {error}") from None
 
     row = {name: store(name, value) for name, value in given.items() if name in columns or name == "password"}
@@ -195,7 +196,8 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
     )
     identifiers = [row[0] for row in rows]
     before = sessions_of(table, identifiers)
-    db.database.cursor().executemany(sql, rows)
+    for row in rows:
+        db.database.execute_sql(sql, row)
     return before | sessions_of(table, identifiers)
 
 

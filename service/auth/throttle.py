@@ -27,12 +27,15 @@ def begin_attempt(email: str, address: str, settings: Settings) -> str:
     now = clock.now()
     with write():
         LoginAttempt.delete().where(LoginAttempt.at <= now - clock.HOUR).execute()
+        waits = []
         for condition, window, most in limits:
             recent = LoginAttempt.select(LoginAttempt.at).where(condition, LoginAttempt.at > now - window)
             # The attempt that has to grow old before there is room for one more.
             blocking = recent.order_by(LoginAttempt.at.desc()).offset(most - 1).first()
             if blocking:
-                raise RateLimited((blocking.at + window - now + 999) // 1000)
+                waits.append((blocking.at + window - now + 999) // 1000)
+        if waits:
+            raise RateLimited(max(waits))
         return str(LoginAttempt.create(at=now, account=account, network=network).id)
 
 

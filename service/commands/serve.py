@@ -9,6 +9,7 @@ from service import assets, db, server, transfer
 from service.commands import Stop
 from service.settings import Settings
 
+DEMO_EMAIL = "alice@demo.example"
 DEMO_PASSWORD = "demo-password"
 
 
@@ -53,17 +54,18 @@ def fill_with_demo(url: str) -> str:
     people = "\n".join(
         f"  {user.email:<24} {user.role}" for user in User.select().where(User.email.endswith("@demo.example"))
     )
-    longest = ChatSession.select().order_by(ChatSession.public_total.desc()).first()
+    alices = ChatSession.select().join(User, on=(ChatSession.user_id == User.id)).where(User.email == DEMO_EMAIL)
+    longest = alices.order_by(ChatSession.public_total.desc()).first()
     if longest is None or not people:
         return "The database holds data of its own; the demo was not added."
-    login = f'{{"email": "alice@demo.example", "password": "{DEMO_PASSWORD}"}}'
+    login = f'{{"email": "{DEMO_EMAIL}", "password": "{DEMO_PASSWORD}"}}'
     messages = f"{url}/api/v1/chats/{longest.id}/messages"
     return f"""\
 Sign in with the password {DEMO_PASSWORD} as
 {people}
 
 Try:
-  TOKEN=$(curl -s {url}/api/v1/auth/login -d '{login}' | sed 's/.*"access_token":"\\([^"]*\\)".*/\\1/')
+  TOKEN=$(curl -s {url}/api/v1/auth/login --json '{login}' | sed 's/.*"access_token":"\\([^"]*\\)".*/\\1/')
   curl -s -H "Authorization: Bearer $TOKEN" "{messages}?limit=5"
   curl -s -H "Authorization: Bearer $TOKEN" "{messages}?limit=5&direction=backward"
   curl -s -H "Authorization: Bearer $TOKEN" "{url}/api/v1/chats/{longest.id}/pinned-messages"

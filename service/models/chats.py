@@ -161,7 +161,14 @@ class Message(Table):
             if now.pinned_at is None:
                 if Message.pins(self.chat_session_id) >= PIN_LIMIT:
                     raise PinLimitReached
-                self._change(pinned_at=clock.timestamp())
+                self._change(pinned_at=Message.next_pin(self.chat_session_id))
+
+    @classmethod
+    def next_pin(cls, session_id: str) -> str:
+        """The moment of a new pin: later than every other in its session, so that the newest one is known."""
+        others = cls.select(peewee.fn.max(cls.pinned_at)).where(cls.chat_session_id == session_id)
+        newest = others.where(cls.pinned_at.is_null(False)).scalar()
+        return clock.timestamp(max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0))
 
     @classmethod
     def pins(cls, session_id: str) -> int:

@@ -28,7 +28,7 @@ class Notification(Table):
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """The payload tells which message is announced."""
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # whatever else it may hold
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # it may be anything
             payload = json.loads(bytes(json.loads(given["payload"])))
             return {"message_id": clock.read_ulid(payload["message_id"])}
         return {}

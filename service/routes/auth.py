@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from service import clock
 from service.auth import passwords, throttle, tokens
@@ -20,8 +20,8 @@ routes = Routes("Authentication")
 class Credentials(Struct):
     """What a person logs in with."""
 
-    email: str
-    password: str
+    email: Annotated[str, Meta(min_length=1)]
+    password: Annotated[str, Meta(min_length=1)]
 
 
 class LoggedIn(Struct):
@@ -63,11 +63,13 @@ def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
     usable = user is not None and not user.is_disabled
     if not passwords.is_right(body.password, user.password_hash if user and usable else None) or not user:
         raise InvalidCredentials
+    same = (User.id == user.id) & (User.password_hash == user.password_hash) & ~User.is_disabled
     with write():
+        if not User.update(last_login_at=clock.timestamp()).where(same).execute():
+            raise InvalidCredentials  # disabled, or another password, while this one was checked
         throttle.forgive(attempt)
-        same = User.select().where(User.id == user.id)
-        User.update(last_login_at=clock.timestamp()).where(User.id == user.id).execute()
-        return LoggedIn(tokens.begin(user.id, settings, origin.user_agent), render(same) or Raw())
+        found = render(User.select().where(same))
+        return LoggedIn(tokens.begin(user.id, settings, origin.user_agent), found or Raw())
 
 
 @routes.post("/auth/refresh", answers=(200, 400, 401), public=True, extension=True)

@@ -1,0 +1,74 @@
+"""The outermost layer: what holds for every answer, whatever happened inside.
+
+A request identifier, a log line that nobody can forge, the headers for browsers, and an answer even after a crash.
+"""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any
+
+from service.errors import InternalError
+from service.replies import refuse
+from service.settings import Settings
+
+log = logging.getLogger("cx.requests")
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_CONTROL = re.compile(r"[^\x21-\x7e]")
+
+
+class Edge:
+    """A WSGI application around another."""
+
+    def __init__(self, inside: Wsgi, settings: Settings) -> None:
+        self.inside, self.settings = inside, settings
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun = time.perf_counter()
+        offered = environ.get("HTTP_X_REQUEST_ID", "")
+        request_id = offered if _REQUEST_ID.fullmatch(offered) else secrets.token_hex(8)
+        always = {"X-Request-ID": request_id, "X-Content-Type-Options": "nosniff", **self.cross_origin(environ)}
+        status = ""
+
+        def respond(line: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            nonlocal status
+            status = line[:3]
+            return start_response(line, [*headers, *always.items()], *rest)
+
+        try:
+            # Bottle drops bytes that are not UTF-8; they must stay a fault of the path.
+            path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+            environ["PATH_INFO"] = path.encode().decode("latin-1")
+            body = self.inside(environ, respond)
+        except Exception:
+            log.exception("request %s failed", request_id)
+            reply = refuse(InternalError())
+            headers = [*reply.headers.items(), ("Content-Length", str(len(reply.body)))]
+            respond(f"{reply.status} {HTTPStatus(reply.status).phrase}", headers)
+            body = [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
+        method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
+        taken = (time.perf_counter() - begun) * 1000
+        log.info("%s %s %s %.1fms %s", method, path, status, taken, request_id)
+        return body
+
+    def cross_origin(self, environ: dict[str, Any]) -> dict[str, str]:
+        """The headers that let an allowed web origin read the answer; none by default (Fetch standard, CORS)."""
+        origin = environ.get("HTTP_ORIGIN", "")
+        if not self.settings.allow_origin:
+            return {}
+        if origin not in self.settings.allow_origin:
+            return {"Vary": "Origin"}
+        return {
+            "Vary": "Origin",
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Request-ID",
+            "Access-Control-Expose-Headers": "X-Request-ID, X-Request-Warning, Retry-After, Idempotency-Replayed",
+            "Access-Control-Max-Age": "600",
+        }

@@ -1,0 +1,134 @@
+"""The real server as a process of its own: started on a free port, asked over the wire, and always ended."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import PASSWORD, PASSWORD_HASH, Reply
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 30
+APP, ALICE, SESSION = (f"00000000-0000-4000-8000-{number:012}" for number in (1, 2, 3))
+
+Record = dict[str, dict[str, Any]]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """The tests' own environment without the settings of whoever runs them."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CX_")}
+    return {**kept, **settings}
+
+
+def command(*arguments: object, cwd: Path = ROOT, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a command of the service to its end."""
+    line = [sys.executable, str(ROOT / "app.py"), *map(str, arguments)]
+    return subprocess.run(line, cwd=cwd, env=environment(), capture_output=True, timeout=120, **more)
+
+
+def json_lines(records: Iterable[Record]) -> bytes:
+    """Records as JSON Lines."""
+    return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records).encode()
+
+
+def chat(messages: int = 3) -> list[Record]:
+    """An app, Alice, who can log in, and her chat session with some messages."""
+    alice = {"id": ALICE, "email": "alice@example.com", "password_hash": PASSWORD_HASH}
+    said = [{"message": {"chat_session_id": SESSION, "text": f"line {number}"}} for number in range(messages)]
+    return [
+        {"app": {"id": APP, "name": "Shop"}},
+        {"user": alice},
+        {"chat_session": {"id": SESSION, "app_id": APP, "user_id": ALICE}},
+        *said,
+    ]
+
+
+def fill(data: Path, records: Iterable[Record]) -> None:
+    """Import records into a data folder."""
+    done = command("import", "-", "--data", data, input=json_lines(records))
+    assert done.returncode == 0, done.stderr.decode()
+
+
+class Served:
+    """A running server and what it printed."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", output: Path, errors: Path) -> None:
+        self.process, self._output, self._errors = process, output, errors
+        begun = time.monotonic()
+        while not (found := re.search(r"listens on (http://(\S+):(\d+))\n", self.errors)):
+            assert process.poll() is None and time.monotonic() - begun < PATIENCE, self.errors
+            time.sleep(0.01)
+        self.url, self.host, self.port = found[1], found[2].strip("[]"), int(found[3])
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes that it has forked."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(number) for number in children.read_text().split()]
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+
+    def call(self, method: str, path: str, body: Any = None, token: str = "", **more: Any) -> Reply:
+        """One request on a connection of its own."""
+        with contextlib.closing(self.connect()) as connection:
+            return ask(connection, method, path, body, token, **more)
+
+    def log_in(self, email: str = "alice@example.com", password: str = PASSWORD) -> str:
+        """An access token."""
+        answer = self.call("POST", "/api/v1/auth/login", {"email": email, "password": password})
+        return str(answer.data["tokens"]["access_token"])
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal; the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, token: str = "", **more: Any
+) -> Reply:
+    """One request on a connection that may be kept alive."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    content = json.dumps(body).encode() if isinstance(body, dict) else body
+    connection.request(method, path, content, headers | more.pop("headers", {}), **more)
+    answer = connection.getresponse()
+    return Reply(answer.status, dict(answer.getheaders()), answer.read())
+
+
+@contextlib.contextmanager
+def serving(data: Path, *arguments: str, cwd: Path = ROOT, **settings: str) -> Iterator[Served]:
+    """A server on a data folder and a free port, until the end of the block."""
+    data.parent.mkdir(exist_ok=True)
+    output, errors = (data.parent / f"{data.name}.{time.monotonic_ns()}.{kind}" for kind in ("out", "err"))
+    line = [sys.executable, str(ROOT / "app.py"), "serve", "--port", "0", "--data", str(data), *arguments]
+    with output.open("wb") as out, errors.open("wb") as err:
+        process = subprocess.Popen(
+            line, cwd=cwd, env=environment(**settings), stdout=out, stderr=err, start_new_session=True
+        )
+    try:
+        yield Served(process, output, errors)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # whatever a failed test has left of it
+        process.wait()

@@ -1,0 +1,863 @@
+"""Chat sessions and messages: the document's section 4.2, the contract's sections 4 and 5."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from service import clock, cursors, db
+from service.auth.signing import sign
+from service.fields import as_bytes, compact_json
+from service.models import ChatSession, Message, Notification
+from service.models.chats import PIN_LIMIT, STATUSES, settle
+from service.routes.chats import MessageWindow
+from tests.conftest import Client, Reply, text_of, walk
+from tests.watching import at_once, database_steps, nothing_changes, query_plan, statements, stored
+
+NO_SESSION = "00000000-0000-4000-8000-000000000000"
+NO_MESSAGE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+class Operation(NamedTuple):
+    """One of the nine, as the document has it."""
+
+    method: str
+    path: str
+    statuses: frozenset[int]
+    body: Any = None
+
+    @property
+    def conceals(self) -> bool:
+        """It lists neither 403 nor 404."""
+        return 403 not in self.statuses
+
+    @property
+    def names_message(self) -> bool:
+        return "{message}" in self.path
+
+    def ask(self, client: Client, session: str, message: str = NO_MESSAGE, **more: Any) -> Reply:
+        path = self.path.format(session=session, message=message)
+        return client.call(self.method, path, **{"body": self.body, **more})
+
+    def refusal(self, code: str) -> tuple[int, str]:
+        """How it tells that something is not there, or not open to the caller."""
+        if not self.conceals:
+            return (403 if code == "forbidden" else 404), code
+        return 400, "session_not_found" if code == "forbidden" else code
+
+
+CONCEALING, TELLING = frozenset({200, 400, 401}), frozenset({200, 400, 401, 403, 404})
+
+OPERATIONS = {
+    "list messages": Operation("GET", "/chats/{session}/messages", CONCEALING),
+    "delete message": Operation("DELETE", "/chats/{session}/messages/{message}", TELLING),
+    "pin": Operation("POST", "/chats/{session}/messages/{message}/pin", CONCEALING),
+    "unpin": Operation("DELETE", "/chats/{session}/messages/{message}/pin", CONCEALING),
+    "pinned messages": Operation("GET", "/chats/{session}/pinned-messages", CONCEALING),
+    "archive": Operation("POST", "/chats/{session}/archive", TELLING),
+    "delete chat": Operation("DELETE", "/chats/{session}", TELLING),
+    "end": Operation("POST", "/chats/{session}/end", TELLING),
+    "set status": Operation("PUT", "/chats/{session}/status", TELLING, {"status": "closed"}),
+}
+ON_MESSAGES = {name: operation for name, operation in OPERATIONS.items() if operation.names_message}
+
+every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+every_message_operation = pytest.mark.parametrize("operation", ON_MESSAGES.values(), ids=ON_MESSAGES)
+both_directions = pytest.mark.parametrize("direction", ["forward", "backward"])
+
+
+@pytest.fixture
+def other_session(alice, shop, bot):
+    """Another chat session of Alice's."""
+    return ChatSession.create(app_id=shop.id, user_id=alice.user.id, bot_id=bot.id)
+
+
+@pytest.fixture
+def note(say):
+    """Writes a note between staff into Alice's session."""
+    return lambda text="for colleagues", **columns: say(text, is_private=True, sender_type="agent", **columns)
+
+
+def texts(client: Client, session: ChatSession, **query: Any) -> list[str]:
+    """The texts that a client meets on a walk through a session."""
+    return [text_of(message) for message in walk(client, f"/chats/{session.id}/messages", **query)]
+
+
+def pinned(client: Client, session: ChatSession) -> list[str]:
+    """The texts of the pinned messages, in their order."""
+    return [text_of(message) for message in client.get(f"/chats/{session.id}/pinned-messages").data]
+
+
+def total(client: Client, session: ChatSession) -> int:
+    return int(client.get(f"/chats/{session.id}/messages?limit=1").meta["total"])
+
+
+def messages(client: Client, session: ChatSession, query: str = "") -> Reply:
+    return client.get(f"/chats/{session.id}/messages?{query}")
+
+
+def pin(client: Client, message: Message) -> Reply:
+    return OPERATIONS["pin"].ask(client, message.chat_session_id, message.id)
+
+
+def unpin(client: Client, message: Message) -> Reply:
+    return OPERATIONS["unpin"].ask(client, message.chat_session_id, message.id)
+
+
+def delete(client: Client, message: Message) -> Reply:
+    return OPERATIONS["delete message"].ask(client, message.chat_session_id, message.id)
+
+
+def now(message: Message) -> Message:
+    """The message as it is stored by now."""
+    return Message.get_by_id(message.id)
+
+
+def status_of(session: ChatSession) -> str:
+    return str(ChatSession.get_by_id(session.id).status)
+
+
+def as_stored(value: Any) -> str:
+    return compact_json(as_bytes(value))
+
+
+def quote(message: Message) -> dict[str, Any]:
+    """The columns of a message that answers another one."""
+    snapshot = {"text": json.loads(bytes(json.loads(message.content)))["text"]}
+    return {"reply_to_message_id": message.id, "reply_snapshot": as_stored(snapshot)}
+
+
+def fill(session: ChatSession, number: int, **columns: Any) -> list[str]:
+    """Many messages at once; their identifiers."""
+    rows = [
+        {"id": clock.ulid(), "chat_session_id": session.id, "content": as_stored({"text": str(index)}), **columns}
+        for index in range(number)
+    ]
+    with db.write():
+        Message.insert_many(rows).execute()
+        settle([session.id])
+    return [row["id"] for row in rows]
+
+
+# Who may do what (contract, section 4)
+
+
+@every_operation
+@pytest.mark.parametrize("who", ["alice", "agent", "admin"])
+def test_the_owner_and_the_staff_may(operation, who, request, session, say):
+    message = say("from the bot", sender_type="bot")
+    client = request.getfixturevalue(who)
+    assert operation.ask(client, session.id, message.id).status == 200
+
+
+@every_operation
+@pytest.mark.parametrize("who", ["bob", "other_agent"])
+def test_other_customers_and_the_staff_of_other_shops_may_not(operation, who, request, session, say):
+    message, client = say(), request.getfixturevalue(who)
+    with nothing_changes():
+        refused = operation.ask(client, session.id, message.id)
+        assert refused.error == operation.refusal("forbidden")
+        unknown = operation.ask(client, NO_SESSION, message.id)
+        assert unknown.error == operation.refusal("session_not_found")
+    if operation.conceals:
+        assert refused.json == unknown.json
+
+
+@every_operation
+def test_a_stranger_may_nothing(operation, anyone, session, say):
+    message = say()
+    with nothing_changes():
+        for where in (session.id, NO_SESSION, "nonsense"):
+            assert operation.ask(anyone, where, message.id).error == (401, "missing_credentials")
+
+
+@every_operation
+@pytest.mark.parametrize("who", ["alice", "agent", "admin"])
+def test_nobody_reaches_an_unknown_session(operation, who, request, session, say):
+    message, client = say(), request.getfixturevalue(who)
+    with nothing_changes():
+        assert operation.ask(client, NO_SESSION, message.id).error == operation.refusal("session_not_found")
+
+
+@every_message_operation
+@pytest.mark.parametrize("who", ["alice", "agent", "admin"])
+def test_unknown_messages_and_those_of_another_session_are_not_found(
+    operation, who, request, session, other_session, say
+):
+    say()
+    elsewhere, client = say("elsewhere", other_session), request.getfixturevalue(who)
+    with nothing_changes():
+        unknown = operation.ask(client, session.id, NO_MESSAGE)
+        foreign = operation.ask(client, session.id, elsewhere.id)
+    assert unknown.error == foreign.error == operation.refusal("message_not_found")
+    assert unknown.json == foreign.json
+
+
+@every_message_operation
+def test_bob_cannot_reach_alices_message_through_his_own_session(operation, bob, session, shop, say):
+    message = say()
+    own = ChatSession.create(app_id=shop.id, user_id=bob.user.id)
+    with nothing_changes():
+        assert operation.ask(bob, own.id, message.id).error == operation.refusal("message_not_found")
+
+
+@every_operation
+def test_malformed_identifiers_are_400_before_anything_else(operation, alice, bob, session, say):
+    message = say()
+    unhyphenated = session.id.replace("-", "")
+    malformed = ["nonsense", f"{{{session.id}}}", f"urn:uuid:{session.id}", unhyphenated, f"{session.id}0", message.id]
+    with nothing_changes():
+        for client in (alice, bob):
+            for identifier in malformed:
+                assert operation.ask(client, identifier, message.id).error == (400, "invalid_id")
+            if operation.names_message:
+                for identifier in ("nonsense", session.id, message.id[:-1], f"{message.id}0", f"8{message.id[1:]}"):
+                    assert operation.ask(client, session.id, identifier).error == (400, "invalid_id")
+
+
+@every_operation
+def test_identifiers_are_taken_in_any_case(operation, alice, session, say):
+    assert operation.ask(alice, session.id.upper(), say().id.lower()).status == 200
+
+
+@every_operation
+def test_every_listed_status_is_produced_and_no_other(operation, alice, bob, anyone, session, say):
+    message = say()
+    asked = [(anyone, session.id), (bob, session.id), (alice, NO_SESSION), (alice, "nonsense"), (alice, session.id)]
+    assert {operation.ask(client, where, message.id).status for client, where in asked} == operation.statuses
+
+
+@every_operation
+def test_an_agent_who_became_a_customer_again_loses_the_sessions_at_once(operation, agent, session, say):
+    message = say()
+    agent.user.role = "user"
+    agent.user.save()
+    with nothing_changes():
+        assert operation.ask(agent, session.id, message.id).error == operation.refusal("forbidden")
+
+
+def test_bob_cannot_read_alices_session(bob, session, say):
+    say("secret")
+    for path in ("messages", "pinned-messages"):
+        reply = bob.get(f"/chats/{session.id}/{path}")
+        assert reply.error == (400, "session_not_found")
+        assert "secret" not in str(reply.raw)
+
+
+# Notes between staff
+
+
+def test_a_customer_meets_no_private_note_in_the_list_and_its_total(alice, agent, admin, session, say, note):
+    for number in range(3):
+        say(f"line {number}")
+        note(f"note {number}")
+    lines, notes = [f"line {number}" for number in range(3)], [f"note {number}" for number in range(3)]
+    for direction in ("forward", "backward"):
+        for limit in (1, 2, 50):
+            seen = texts(alice, session, direction=direction, limit=limit)
+            assert seen == (lines if direction == "forward" else lines[::-1])
+    assert total(alice, session) == 3
+    for staff in (agent, admin):
+        assert sorted(texts(staff, session, limit=2)) == lines + notes
+        assert total(staff, session) == 6
+
+
+def test_a_customer_meets_no_private_note_among_the_pins(alice, agent, session, say, note):
+    line, hidden = say("line"), note("note")
+    for message in (line, hidden):
+        assert pin(agent, message).data == {"pinned": True}
+    assert pinned(alice, session) == ["line"]
+    assert pinned(agent, session) == ["note", "line"]
+
+
+@every_message_operation
+def test_a_private_note_is_as_unknown_to_a_customer_as_one_that_never_was(operation, alice, session, note):
+    hidden = note()
+    with nothing_changes():
+        refused = operation.ask(alice, session.id, hidden.id)
+        assert refused.json == operation.ask(alice, session.id, NO_MESSAGE).json
+        assert refused.error == operation.refusal("message_not_found")
+
+
+@every_message_operation
+def test_staff_may_pin_and_delete_private_notes(operation, agent, session, note):
+    assert operation.ask(agent, session.id, note().id).status == 200
+
+
+def test_an_agent_is_a_customer_in_a_session_with_another_shop(agent, other_shop, other_agent, say):
+    own = ChatSession.create(app_id=other_shop.id, user_id=agent.user.id)
+    say("line", own)
+    hidden = say("note", own, is_private=True)
+    assert texts(agent, own) == ["line"]
+    assert total(agent, own) == 1
+    assert texts(other_agent, own) == ["line", "note"]
+    with nothing_changes():
+        assert delete(agent, hidden).error == (404, "message_not_found")
+
+
+def test_no_answer_quotes_a_private_note_to_a_customer(alice, agent, session, say, note):
+    hidden = note("between us")
+    say("as my colleague found", **quote(hidden))
+    (answer,) = walk(alice, f"/chats/{session.id}/messages")
+    assert answer["reply_snapshot"] == []
+    assert "between us" not in str(bytes(answer["content"]))
+
+
+def test_a_private_answer_may_quote_a_private_note(agent, session, note):
+    note("agreed", **quote(note("between us")))
+    assert bytes(walk(agent, f"/chats/{session.id}/messages")[1]["reply_snapshot"]) == b'{"text":"between us"}'
+
+
+def test_deleting_a_private_note_lowers_the_total_of_staff_only(alice, agent, session, say, note):
+    say()
+    hidden = note()
+    assert delete(agent, hidden).data == {"deleted": True}
+    assert (total(alice, session), total(agent, session)) == (1, 1)
+
+
+# The list
+
+
+def test_alice_reads_her_messages_oldest_first(alice, session, say):
+    for number in range(5):
+        say(f"line {number}")
+    assert [text_of(message) for message in walk(alice, f"/chats/{session.id}/messages", limit=2)] == [
+        "line 0",
+        "line 1",
+        "line 2",
+        "line 3",
+        "line 4",
+    ]
+
+
+def test_a_message_has_every_member_of_the_document(alice, session, say):
+    message = say("Grüße 🙂")
+    (sent,) = messages(alice, session).data
+    unset = [
+        *("identity_id", "sender_id", "reply_to_message_id", "action_id", "action_source_id", "edited_at"),
+        *("deleted_at", "gdpr_purged_at", "gdpr_original_content_type"),
+    ]
+    empty = ["original_content", "translations", "reply_snapshot", "action_payload"]
+    off = ["is_edited", "is_pinned", "is_private", "is_read_once", "gdpr_purged"]
+    expected = dict.fromkeys(unset) | dict.fromkeys(empty, []) | dict.fromkeys(off, False)
+    assert sent == expected | {
+        "id": message.id,
+        "chat_session_id": session.id,
+        "conversation_id": session.conversation_id,
+        "sender_type": "user",
+        "channel": "web",
+        "status": "sent",
+        "content_type": "text",
+        "content": list('{"text":"Grüße 🙂"}'.encode()),
+        "created_at": message.created_at,
+        "updated_at": message.updated_at,
+    }
+
+
+def test_an_empty_session_is_an_empty_page(alice, session):
+    reply = messages(alice, session)
+    assert reply.data == []
+    assert reply.meta == {"next_cursor": "", "page": 1, "per_page": 50, "total": 0}
+
+
+@both_directions
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
+def test_a_walk_meets_every_message_once_in_either_direction(alice, session, say, direction, limit):
+    said = [say(f"line {number}").id for number in range(7)]
+    met = [message["id"] for message in walk(alice, f"/chats/{session.id}/messages", direction=direction, limit=limit)]
+    assert met == (said if direction == "forward" else said[::-1])
+
+
+def test_forward_is_the_default_direction(alice, session, say):
+    say("old"), say("new")
+    assert texts(alice, session) == ["old", "new"]
+
+
+def test_meta_counts_pages_and_tells_size_and_total(alice, session, say):
+    fill(session, 5)
+    cursor, metas = "", []
+    for _ in range(3):
+        reply = messages(alice, session, f"limit=2&cursor={cursor}" if cursor else "limit=2")
+        assert set(reply.meta) == {"next_cursor", "page", "per_page", "total"}
+        assert set(reply.json) == {"success", "data", "meta"}
+        metas.append((reply.meta["page"], reply.meta["per_page"], reply.meta["total"], len(reply.data)))
+        cursor = reply.meta["next_cursor"]
+    assert metas == [(1, 2, 5, 2), (2, 2, 5, 2), (3, 2, 5, 1)]
+    assert cursor == ""
+
+
+def test_a_full_last_page_is_the_last_one(alice, session):
+    fill(session, 4)
+    assert messages(alice, session, "limit=4").meta["next_cursor"] == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"), [("", 50), ("limit=200", 200), ("limit=201", 200), ("limit=999999999999999999999", 200)]
+)
+def test_a_page_holds_50_messages_and_at_most_200(alice, session, asked, used):
+    fill(session, 203)
+    reply = messages(alice, session, asked)
+    assert (len(reply.data), reply.meta["per_page"], reply.meta["total"]) == (used, used, 203)
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "-99999999999999999999"])
+def test_a_page_holds_at_least_one_message(alice, session, asked):
+    fill(session, 3)
+    reply = messages(alice, session, f"limit={asked}")
+    assert (len(reply.data), reply.meta["per_page"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=ten", "limit=", "limit=1.5", "limit=1&limit=2", "direction=sideways", "direction=", "limit=%FF"]
+)
+def test_malformed_parameters_are_400_and_named(alice, session, say, query):
+    say()
+    with nothing_changes():
+        reply = messages(alice, session, query)
+    assert reply.error == (400, "invalid_parameter")
+    assert reply.message.startswith(query.partition("=")[0])
+
+
+def test_unknown_parameters_are_ignored(alice, session, say):
+    say("line")
+    assert messages(alice, session, "colour=green&limit=1").meta["per_page"] == 1
+
+
+# Cursors
+
+
+def test_a_cursor_works_in_both_directions_and_is_exclusive(alice, session):
+    said = fill(session, 6)
+    cursor = messages(alice, session, "limit=3").meta["next_cursor"]  # the position of the third message
+    ahead = messages(alice, session, f"cursor={cursor}&direction=forward").data
+    back = messages(alice, session, f"cursor={cursor}&direction=backward").data
+    assert [message["id"] for message in ahead] == said[3:]
+    assert [message["id"] for message in back] == said[1::-1]
+    cursor = messages(alice, session, "limit=2&direction=backward").meta["next_cursor"]  # of the fifth one
+    assert [message["id"] for message in messages(alice, session, f"cursor={cursor}").data] == said[5:]
+
+
+def test_the_size_of_a_page_may_change_in_the_middle_of_a_walk(alice, session):
+    said = fill(session, 6)
+    cursor = messages(alice, session, "limit=1").meta["next_cursor"]
+    assert [message["id"] for message in messages(alice, session, f"cursor={cursor}&limit=99").data] == said[1:]
+
+
+@pytest.mark.parametrize("spell", [str.upper, str.lower])
+def test_the_ulid_of_a_message_is_a_cursor_in_any_case_and_exclusive(alice, session, spell):
+    said = fill(session, 5)
+    ahead = messages(alice, session, f"cursor={spell(said[2])}").data
+    back = messages(alice, session, f"cursor={spell(said[2])}&direction=backward").data
+    assert [message["id"] for message in ahead] == said[3:]
+    assert [message["id"] for message in back] == said[1::-1]
+
+
+def test_the_ulid_of_no_message_is_a_position_in_time(alice, session):
+    said = fill(session, 2)
+    assert messages(alice, session, f"cursor={NO_MESSAGE}").meta["total"] == 2
+    assert [message["id"] for message in messages(alice, session, f"cursor={NO_MESSAGE}").data] == said
+    assert messages(alice, session, f"cursor={NO_MESSAGE}&direction=backward").data == []
+    assert messages(alice, session, "cursor=7ZZZZZZZZZZZZZZZZZZZZZZZZZ").data == []
+
+
+def test_a_cursor_outlives_the_message_it_stands_on(alice, session):
+    said = fill(session, 4)
+    cursor = messages(alice, session, "limit=2").meta["next_cursor"]
+    delete(alice, Message.get_by_id(said[1]))
+    assert [message["id"] for message in messages(alice, session, f"cursor={cursor}").data] == said[2:]
+
+
+def test_cursors_of_another_session_caller_or_operation_are_refused(alice, agent, admin, session, other_session):
+    fill(session, 3), fill(other_session, 3)
+    position = {"page": 2, "key": (NO_MESSAGE,)}
+    window = MessageWindow()
+    events = cursors.make(SimpleNamespace(name="list_events"), [alice.user.id, session.id], window, **position)
+    own = cursors.make(SimpleNamespace(name="list_messages"), [alice.user.id, session.id], window, **position)
+    assert len(messages(alice, session, f"cursor={own}").data) == 3
+    foreign = [
+        events,
+        messages(alice, other_session, "limit=1").meta["next_cursor"],
+        messages(agent, session, "limit=1").meta["next_cursor"],
+        messages(admin, session, "limit=1").meta["next_cursor"],
+        alice.token.removeprefix("cxa_"),
+        sign("refresh", [alice.user.id, 1, 2]),
+    ]
+    with nothing_changes():
+        for cursor in foreign:
+            assert messages(alice, session, f"cursor={cursor}").error == (400, "invalid_cursor")
+
+
+def test_altered_cursors_are_refused(alice, session):
+    fill(session, 3)
+    cursor = messages(alice, session, "limit=1").meta["next_cursor"]
+    altered = [
+        f"{cursor[:place]}{other}{cursor[place + 1 :]}"
+        for place in range(len(cursor))
+        for other in "AB."
+        if cursor[place] != other
+    ]
+    # The last character of a base64 text has bits that decoders overlook, and some overlook whole characters.
+    altered += [cursor[:-1] + other for other in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"]
+    altered += [cursor + more for more in ("A", "=", "!", "%20", "%00", ".", "%FF")]
+    altered += [
+        cursor[:-1],
+        cursor[1:],
+        cursor.upper(),
+        cursor.replace(".", ""),
+        f"!{cursor}",
+        cursor.replace(".", ".!"),
+    ]
+    altered += ["x", "0", "null", "None", "I" * 26, f"{NO_MESSAGE}0", NO_MESSAGE[:-1], "é" * 26]
+    with nothing_changes():
+        for text in set(altered) - {cursor}:
+            reply = messages(alice, session, f"cursor={text}")
+            assert reply.error == (400, "invalid_cursor"), text
+
+
+def test_a_cursor_given_twice_is_400(alice, session):
+    said = fill(session, 3)
+    assert messages(alice, session, f"cursor={said[0]}&cursor={said[0]}").status == 400
+
+
+def test_a_cursor_survives_a_restart(alice, session, settings):
+    import app
+
+    said = fill(session, 3)
+    cursor = messages(alice, session, "limit=1").meta["next_cursor"]
+    db.close_database()
+    alice.application = app.build(settings)
+    assert [message["id"] for message in messages(alice, session, f"cursor={cursor}").data] == said[1:]
+
+
+@both_directions
+def test_messages_that_arrive_during_a_walk_are_neither_skipped_nor_repeated(alice, session, say, direction):
+    said = [say().id for _ in range(5)]
+    met, cursor = [], ""
+    while True:
+        query = f"limit=2&direction={direction}"
+        reply = messages(alice, session, f"{query}&cursor={cursor}" if cursor else query)
+        met += [message["id"] for message in reply.data]
+        cursor = reply.meta["next_cursor"]
+        if not cursor:
+            break
+        if len(said) < 10:
+            said.append(say().id)
+    assert met == (said if direction == "forward" else said[4::-1])
+
+
+@both_directions
+def test_messages_that_vanish_during_a_walk_make_it_skip_no_other(alice, session, direction):
+    said = fill(session, 6)
+    met = said if direction == "forward" else said[::-1]
+    first = messages(alice, session, f"limit=2&direction={direction}")
+    for identifier in (met[0], met[2]):
+        delete(alice, Message.get_by_id(identifier))
+    rest = messages(alice, session, f"direction={direction}&cursor={first.meta['next_cursor']}").data
+    assert [message["id"] for message in rest] == met[3:]
+
+
+# What a page costs
+
+
+@pytest.mark.parametrize(("who", "index"), [("alice", "message_public"), ("agent", "message_shown")])
+@both_directions
+def test_a_page_is_read_from_its_index_alone(who, index, direction, request, session):
+    client, said = request.getfixturevalue(who), fill(session, 20)
+    for query in (f"direction={direction}", f"direction={direction}&cursor={said[9]}"):
+        with statements() as executed:
+            assert messages(client, session, query).status == 200
+        reading = [(sql, values) for sql, values in executed if '"message"' in sql]
+        assert len(reading) == 1, "a page costs one statement on the messages"
+        plan = query_plan(*reading[0])
+        assert sum(f"USING INDEX {index} (chat_session_id=?" in step for step in plan) == 1, plan
+        assert not [step for step in plan if "TEMP B-TREE" in step], plan
+        assert [step for step in plan if step.startswith("SCAN")] == ["SCAN page"], plan  # the finished page itself
+
+
+@both_directions
+@pytest.mark.parametrize("who", ["alice", "agent"])
+def test_neither_a_page_nor_its_total_costs_more_in_a_longer_session(
+    who, direction, request, alice, agent, session, other_session
+):
+    client = request.getfixturevalue(who)
+    for where, number in ((session, 40), (other_session, 1500)):
+        fill(where, number), fill(where, number, is_private=True), fill(where, number)
+
+    def cost(where: ChatSession, place: str) -> int:
+        return database_steps(lambda: messages(client, where, f"limit=10&direction={direction}{place}"))
+
+    def middle(where: ChatSession) -> str:
+        count = Message.select().where(Message.chat_session_id == where.id).count()
+        at = Message.select().where(Message.chat_session_id == where.id).order_by(Message.id).offset(count // 6).first()
+        return f"&cursor={at.id}"
+
+    cost(session, "")
+    assert messages(client, other_session).meta["total"] == (3000 if who == "alice" else 4500)
+    assert cost(other_session, "") <= 1.05 * cost(session, "")
+    assert cost(other_session, middle(other_session)) <= 1.05 * cost(session, middle(session))
+
+
+# Deleting messages
+
+
+def test_a_deleted_message_leaves_the_list_the_pins_and_the_totals(alice, agent, session, say):
+    kept, gone = say("kept"), say("gone")
+    pin(alice, kept), pin(alice, gone)
+    assert delete(alice, gone).data == {"deleted": True}
+    for client in (alice, agent):
+        assert texts(client, session) == ["kept"]
+        assert texts(client, session, direction="backward") == ["kept"]
+        assert pinned(client, session) == ["kept"]
+        assert total(client, session) == 1
+
+
+def test_a_deleted_message_keeps_its_content_in_storage(alice, session, say):
+    message = say("gone", original_content=as_stored({"text": "first"}), translations=as_stored({"de": "weg"}))
+    pin(alice, message)
+    before = now(message).__data__
+    delete(alice, message)
+    after = now(message).__data__
+    assert after.pop("deleted_at") and before.pop("deleted_at") is None
+    assert after == before
+    assert not now(message).gdpr_purged_at
+
+
+def test_a_second_delete_answers_like_the_first_and_keeps_the_timestamp(host_clock, alice, agent, session, say):
+    say("kept")
+    message = say()
+    first = delete(alice, message)
+    assert now(message).deleted_at == "2026-11-20T10:00:00.000Z"
+    host_clock.forward(minutes=5)
+    with nothing_changes():
+        for client in (alice, agent):
+            second = delete(client, message)
+            assert (second.status, second.json) == (first.status, first.json)
+    assert total(alice, session) == 1
+
+
+def test_a_deleted_message_leaves_the_answers_that_quote_it(alice, session, other_session, say):
+    gone, kept = say("gone"), say("kept")
+    say("answer", **quote(gone))
+    say("elsewhere", other_session, **quote(gone))
+    say("another", **quote(kept))
+    delete(alice, gone)
+    (elsewhere,) = walk(alice, f"/chats/{other_session.id}/messages")
+    _, answer, another = walk(alice, f"/chats/{session.id}/messages")
+    assert answer["reply_snapshot"] == elsewhere["reply_snapshot"] == []
+    assert answer["reply_to_message_id"] == gone.id
+    assert text_of(answer) == "answer"
+    assert bytes(another["reply_snapshot"]) == b'{"text":"kept"}'
+
+
+def test_a_deleted_message_leaves_the_notifications_that_announce_it(alice, session, say):
+    gone, kept = say("gone"), say("kept")
+    for message in (gone, kept):
+        text = {"text": "secret", "message_id": message.id}
+        Notification.create(user_id=alice.user.id, body="secret", payload=as_stored(text), message_id=message.id)
+    delete(alice, gone)
+    told, other = (Notification.get(Notification.message_id == message.id) for message in (gone, kept))
+    assert (told.body, told.payload) == ("", "[]")
+    assert other.body == "secret" and other.payload != "[]"
+
+
+@pytest.mark.parametrize("name", ["pin", "unpin"])
+def test_a_deleted_message_can_be_neither_pinned_nor_unpinned(alice, session, say, name):
+    never, once = say(), say()
+    pin(alice, once)
+    delete(alice, never), delete(alice, once)
+    with nothing_changes():
+        for message in (never, once):
+            assert OPERATIONS[name].ask(alice, session.id, message.id).error == (400, "message_not_found")
+
+
+@pytest.mark.parametrize("sender_type", ["user", "bot", "agent", "system"])
+def test_alice_may_delete_any_message_in_her_session(alice, session, say, sender_type):
+    message = say(sender_type=sender_type)
+    assert delete(alice, message).data == {"deleted": True}
+    assert total(alice, session) == 0
+
+
+def test_many_deletes_at_once_count_once(alice, session, say):
+    say()
+    message = say()
+    replies = at_once(8, lambda _: delete(alice, message))
+    assert [reply.status for reply in replies] == [200] * 8
+    assert total(alice, session) == 1
+
+
+# Pins
+
+
+def test_the_newest_pin_comes_first_however_old_the_message_is(alice, agent, session, say):
+    first, second, third = say("first"), say("second"), say("third")
+    pin(alice, second), pin(agent, third), pin(alice, first)
+    for client in (alice, agent):
+        assert pinned(client, session) == ["first", "third", "second"]
+
+
+def test_pins_of_one_millisecond_keep_their_order(host_clock, alice, session, say):
+    said = [say(str(number)) for number in range(3)]
+    for index in (1, 2, 0):
+        pin(alice, said[index])
+    assert pinned(alice, session) == ["0", "2", "1"]
+
+
+def test_pinned_messages_say_so_in_both_lists(alice, session, say):
+    message, _ = say(), say()
+    assert pin(alice, message).data == {"pinned": True}
+    assert [found["is_pinned"] for found in messages(alice, session).data] == [True, False]
+    (found,) = alice.get(f"/chats/{session.id}/pinned-messages").data
+    assert found == messages(alice, session).data[0]
+    assert "pinned_at" not in found
+    assert set(alice.get(f"/chats/{session.id}/pinned-messages").json) == {"success", "data"}
+
+
+def test_a_second_pin_answers_like_the_first_and_keeps_its_place(host_clock, alice, session, say):
+    first, second = say("first"), say("second")
+    answer = pin(alice, first)
+    host_clock.forward(minutes=1)
+    pin(alice, second)
+    host_clock.forward(minutes=1)
+    with nothing_changes():
+        again = pin(alice, first)
+    assert (again.status, again.json) == (answer.status, answer.json)
+    assert pinned(alice, session) == ["second", "first"]
+
+
+def test_an_unpinned_message_leaves_the_pins_only(alice, session, say):
+    message = say("line")
+    pin(alice, message)
+    assert unpin(alice, message).data == {"unpinned": True}
+    assert pinned(alice, session) == []
+    assert [found["is_pinned"] for found in messages(alice, session).data] == [False]
+
+
+def test_unpinning_again_and_what_was_never_pinned_answers_the_same(alice, session, say):
+    once, never = say(), say()
+    pin(alice, once)
+    first = unpin(alice, once)
+    with nothing_changes():
+        for message in (once, never):
+            again = unpin(alice, message)
+            assert (again.status, again.json) == (first.status, first.json)
+
+
+def test_a_message_pinned_anew_is_the_newest_pin(alice, session, say):
+    first, second = say("first"), say("second")
+    pin(alice, first), pin(alice, second), unpin(alice, first), pin(alice, first)
+    assert pinned(alice, session) == ["first", "second"]
+
+
+def test_the_hundred_and_first_pin_is_refused(alice, agent, session, other_session, say):
+    said = fill(session, PIN_LIMIT - 1, pinned_at="2026-01-01T00:00:00.000Z")
+    last, more = say("last"), say("one more")
+    assert PIN_LIMIT == 100
+    assert pin(alice, last).status == 200
+    with nothing_changes():
+        for client in (alice, agent):
+            assert pin(client, more).error == (400, "pin_limit_reached")
+        assert pin(alice, last).data == {"pinned": True}
+    assert len(alice.get(f"/chats/{session.id}/pinned-messages").data) == 100
+    assert pin(alice, say("elsewhere", other_session)).status == 200
+    delete(alice, Message.get_by_id(said[0]))
+    assert pin(alice, more).status == 200
+    assert pinned(alice, session)[:2] == ["one more", "last"]
+
+
+def test_pins_that_race_for_the_last_place_leave_one_winner(alice, session, say):
+    fill(session, 99, pinned_at="2026-01-01T00:00:00.000Z")
+    said = [say() for _ in range(8)]
+    replies = at_once(8, lambda index: pin(alice, said[index]))
+    assert sorted(reply.status for reply in replies) == [200] + [400] * 7
+    assert Message.pins(session.id) == 100
+
+
+# The status of a session
+
+
+@pytest.mark.parametrize("source", STATUSES)
+def test_every_status_follows_every_other(alice, session, source):
+    assert len(STATUSES) == 9
+    for target in STATUSES:
+        ChatSession.update(status=source).execute()
+        reply = alice.put(f"/chats/{session.id}/status", {"status": target})
+        assert (reply.status, reply.data) == (200, {"status": target})
+        assert status_of(session) == target
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("archive", "archived"), ("delete chat", "archived"), ("end", "resolved")]
+)
+@pytest.mark.parametrize("source", STATUSES)
+def test_archive_delete_and_end_work_from_every_status(agent, session, say, name, target, source):
+    message = say("kept")
+    ChatSession.update(status=source).execute()
+    with nothing_changes(Message):
+        first = OPERATIONS[name].ask(agent, session.id)
+    assert first.data == {"status": target}
+    assert status_of(session) == target
+    with nothing_changes():
+        second = OPERATIONS[name].ask(agent, session.id)
+    assert (second.status, second.json) == (first.status, first.json)
+    assert now(message).deleted_at is None
+
+
+def test_a_new_session_is_open(session):
+    assert status_of(session) == "open"
+
+
+def test_a_change_of_status_touches_no_other_session(alice, session, other_session):
+    before = stored(ChatSession)["ChatSession"]
+    alice.post(f"/chats/{session.id}/end")
+    after = stored(ChatSession)["ChatSession"]
+    assert len(set(before) & set(after)) == 1
+    assert status_of(other_session) == "open"
+
+
+@pytest.mark.parametrize("word", ["", "Open", "OPEN", " open", "open ", "deleted", "ended\n", "sent"])
+def test_unknown_words_are_no_status(alice, session, word):
+    with nothing_changes():
+        reply = alice.put(f"/chats/{session.id}/status", {"status": word})
+    assert reply.error == (400, "unknown_status")
+
+
+@pytest.mark.parametrize("status", [None, 1, True, ["open"], {"open": 1}])
+def test_a_status_is_a_string(alice, session, status):
+    with nothing_changes():
+        reply = alice.put(f"/chats/{session.id}/status", {"status": status})
+    assert reply.error == (400, "invalid_body")
+    assert reply.message.startswith("$.status")
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"null", b"[]", b"{}", b'"closed"', b"{", b'{"status": "closed", "status": "open"}', b"\xff"]
+)
+def test_an_unreadable_body_changes_no_status(alice, session, raw):
+    with nothing_changes():
+        assert alice.put(f"/chats/{session.id}/status", raw=raw).status == 400
+
+
+def test_permission_comes_before_the_body(bob, alice, session):
+    with nothing_changes():
+        assert bob.put(f"/chats/{session.id}/status", {"status": "nonsense"}).error == (403, "forbidden")
+        assert alice.put(f"/chats/{NO_SESSION}/status", raw=b"{").error == (404, "session_not_found")
+        assert bob.get(f"/chats/{session.id}/messages?cursor=x").error == (400, "session_not_found")
+
+
+def test_unknown_members_beside_the_status_are_ignored(alice, session):
+    assert alice.put(f"/chats/{session.id}/status", {"status": "snoozed", "why": 1}).data == {"status": "snoozed"}
+
+
+@pytest.mark.parametrize("status", ["resolved", "ended", "closed", "archived"])
+def test_sessions_that_are_over_or_put_away_stay_readable(alice, agent, session, say, status):
+    pin(alice, say("still here"))
+    ChatSession.update(status=status).execute()
+    for client in (alice, agent):
+        assert texts(client, session) == pinned(client, session) == ["still here"]
+
+
+def test_a_deleted_chat_keeps_its_messages(alice, session, say):
+    say("still here")
+    assert alice.delete(f"/chats/{session.id}").data == {"status": "archived"}
+    assert texts(alice, session) == ["still here"]

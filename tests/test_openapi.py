@@ -1,0 +1,220 @@
+"""The OpenAPI document: well-formed, complete, and true to what the operations declare."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from service import openapi
+from service.errors import Refusal
+from service.fields import members
+from service.models import Message, User
+from service.operations import Html
+from service.routes import operations
+from tests.samples import routes as samples
+
+METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
+
+
+@pytest.fixture(scope="module", params=["the service", "the samples"])
+def declared(request):
+    return list(operations()) if request.param == "the service" else list(samples)
+
+
+@pytest.fixture(scope="module")
+def document(declared):
+    """The document as clients read it."""
+    return json.loads(msgspec.json.encode(openapi.document(declared, "https://chat.example")))
+
+
+@pytest.fixture(scope="module")
+def schemas(document):
+    return document["components"]["schemas"]
+
+
+def walk(part, place="#"):
+    """Every object and array of the document with its place."""
+    yield place, part
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for name, member in items:
+        yield from walk(member, f"{place}/{name}")
+
+
+def described(document):
+    """Every operation of the document with its path."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield path, method, operation
+
+
+def all_schemas(document):
+    """Every schema of the document, at whatever depth."""
+
+    def under(schema, place):
+        yield place, schema
+        for name in ("properties", "$defs"):
+            for member, child in schema.get(name, {}).items():
+                yield from under(child, f"{place}.{member}")
+        for name in ("anyOf", "allOf", "oneOf", "prefixItems"):
+            for number, child in enumerate(schema.get(name, [])):
+                yield from under(child, f"{place}/{number}")
+        for name in ("items", "additionalProperties"):
+            if isinstance(schema.get(name), dict):
+                yield from under(schema[name], f"{place}[]")
+
+    for name, schema in document["components"]["schemas"].items():
+        yield from under(schema, name)
+    for path, method, operation in described(document):
+        for parameter in operation["parameters"]:
+            yield from under(parameter["schema"], f"{method} {path} {parameter['name']}")
+        for part in [*operation["responses"].values(), operation.get("requestBody", {})]:
+            for content in part.get("content", {}).values():
+                yield from under(content["schema"], f"{method} {path}")
+
+
+class TestTheDocument:
+    def test_has_the_members_of_openapi_3_1(self, document):
+        assert document["openapi"] == "3.1.0"
+        assert set(document) <= {
+            "openapi",
+            "info",
+            "servers",
+            "paths",
+            "components",
+            "security",
+            "tags",
+            "jsonSchemaDialect",
+        }
+        assert document["info"]["title"]
+        assert re.fullmatch(r"\d+\.\d+\.\d+", document["info"]["version"])
+        assert document["servers"] == [{"url": "https://chat.example"}]
+
+    def test_holds_every_operation_once(self, document, declared):
+        shown = {(method.upper(), path) for path, method, _ in described(document)}
+        assert shown == {(operation.method, operation.full_path) for operation in declared}
+        identifiers = [operation["operationId"] for *_, operation in described(document)]
+        assert len(set(identifiers)) == len(identifiers) == len(declared)
+
+    def test_describes_each_operation_with_known_members_only(self, document):
+        known = {"operationId", "summary", "tags", "parameters", "responses", "security", "requestBody", "description"}
+        for path, method, operation in described(document):
+            assert path.startswith("/")
+            assert method in METHODS
+            assert {name for name in operation if not name.startswith("x-")} <= known
+            assert operation["responses"]
+            for status, response in operation["responses"].items():
+                assert re.fullmatch(r"[1-5]\d\d", status)
+                assert response["description"]
+                assert set(response) <= {"description", "content", "headers"}
+
+    def test_names_every_identifier_of_a_path_as_a_parameter(self, document):
+        for path, _, operation in described(document):
+            named = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"]
+            assert named == re.findall(r"{(\w+)}", path)
+
+    def test_describes_parameters_completely(self, document):
+        for *_, operation in described(document):
+            places = [(parameter["in"], parameter["name"]) for parameter in operation["parameters"]]
+            assert len(set(places)) == len(places)
+            for parameter in operation["parameters"]:
+                assert parameter["in"] in ("path", "query", "header")
+                assert parameter["in"] != "path" or parameter["required"] is True
+                assert parameter["schema"]
+
+    def test_resolves_every_reference(self, document):
+        references = [
+            (place, part["$ref"]) for place, part in walk(document) if isinstance(part, dict) and "$ref" in part
+        ]
+        assert references
+        for place, reference in references:
+            target = document
+            for name in reference.removeprefix("#/").split("/"):
+                assert name in target, f"{place} leads nowhere: {reference}"
+                target = target[name]
+
+    def test_names_components_plainly(self, schemas):
+        for name in schemas:
+            assert re.fullmatch(r"[A-Za-z]\w*", name)
+
+    def test_leaves_no_component_unused(self, document, schemas):
+        used = {
+            part["$ref"].rpartition("/")[2] for _, part in walk(document) if isinstance(part, dict) and "$ref" in part
+        }
+        assert used == set(schemas)
+
+    def test_uses_schemas_that_json_schema_knows(self, document):
+        for place, schema in all_schemas(document):
+            assert isinstance(schema, dict), place
+            assert schema.get("type", "null") in TYPES, place
+            for name, expected in {"properties": dict, "required": list, "enum": list, "anyOf": list}.items():
+                assert isinstance(schema.get(name, expected()), expected), place
+            assert set(schema.get("required", [])) <= set(schema.get("properties", {})), place
+            re.compile(schema.get("pattern", ""))
+
+    def test_leaves_no_answer_unspecified(self, document, declared):
+        for path, method, operation in described(document):
+            [one] = [o for o in declared if (o.method.lower(), o.full_path) == (method, path)]
+            content = operation["responses"][str(one.status)]["content"]
+            if one.data is Html:
+                assert content == {"text/html": {"schema": {"type": "string"}}}
+                continue
+            envelope = content["application/json"]["schema"]
+            assert envelope["properties"]["success"] == {"const": True}
+            assert envelope["properties"]["data"]
+            assert set(envelope["required"]) == set(envelope["properties"])
+            assert tuple(envelope["properties"].get("meta", {}).get("properties", ())) == one.meta
+
+    def test_gives_every_refusal_the_envelope_of_failure_and_its_codes(self, document):
+        for *_, operation in described(document):
+            for status, response in operation["responses"].items():
+                if status >= "400":
+                    [content] = response["content"].values()
+                    assert content["schema"] == {"$ref": "#/components/schemas/Failure"}
+                    for kind in Refusal.kinds(int(status)):
+                        assert kind.code in response["description"]
+
+    def test_tells_what_a_body_may_be(self, document, declared):
+        for one in declared:
+            if one.body:
+                body = document["paths"][one.full_path][one.method.lower()]["requestBody"]
+                assert body["content"]["application/json"]["schema"]
+                assert body["required"] is any(member.required for member in msgspec.structs.fields(one.body))
+
+
+class TestTheServicesDocument:
+    @pytest.fixture(scope="class")
+    def described(self):
+        return openapi.document(operations())
+
+    @pytest.mark.parametrize("table", [Message, User])
+    def test_describes_a_resource_as_its_table_does(self, described, table):
+        schema = described["components"]["schemas"][table.__name__]
+        assert list(schema["properties"]) == list(members(table))
+        assert set(schema["required"]) == set(members(table))
+        assert schema["additionalProperties"] is False
+        assert not {"password_hash", "is_disabled", "settings"} & set(schema["properties"])
+
+    def test_shows_defaults_and_limits_of_parameters(self, described):
+        shown = described["paths"]["/api/v1/chats/{id}/messages"]["get"]["parameters"]
+        by_name = {parameter["name"]: parameter for parameter in shown}
+        assert by_name["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
+        assert by_name["direction"]["schema"] == {"enum": ["backward", "forward"], "default": "forward"}
+        assert by_name["cursor"]["schema"] == {"type": "string"}
+
+    def test_offers_idempotency_keys_where_something_is_created(self):
+        shown = openapi.document(samples)["paths"]
+        names = {parameter["name"] for parameter in shown["/api/v1/apps"]["post"]["parameters"]}
+        assert "Idempotency-Key" in names
+        assert not shown["/api/v1/everything"]["put"]["parameters"]
+
+    def test_is_what_the_command_prints(self, tmp_path):
+        asked = [sys.executable, "app.py", "openapi", "--data", str(tmp_path)]
+        root = Path(__file__).parent.parent
+        printed = subprocess.run(asked, cwd=root, check=True, capture_output=True).stdout
+        assert json.loads(printed) == json.loads(msgspec.json.encode(openapi.document(operations())))
+        assert not list(tmp_path.iterdir())

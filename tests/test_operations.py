@@ -1,0 +1,323 @@
+"""What an operation declares, and every declared operation against the rules that hold for all of them."""
+
+import re
+from pathlib import Path
+from typing import get_origin
+
+import msgspec
+import pytest
+
+from service import openapi
+from service.db import Page, Position
+from service.models import ChatSession
+from service.models.people import Caller
+from service.operations import Html, Operation, Routes
+from service.routes import operations
+from service.web import build_app
+from tests.samples import NOBODY, Told
+
+ALL = {operation.name: operation for operation in operations()}
+README = Path(__file__).parent.parent / "README.md"
+
+# Sections 4.1 and 4.2 of the document, rows that exist so far; each part adds its own.
+DOCUMENTED = {
+    "POST /auth/login": {200, 400, 401},
+    "GET /chats/{id}/messages": {200, 400, 401},
+    "DELETE /chats/{session_id}/messages/{message_id}": {200, 400, 403, 404},
+    "POST /chats/{session_id}/messages/{message_id}/pin": {200, 400, 401},
+    "DELETE /chats/{session_id}/messages/{message_id}/pin": {200, 400, 401},
+    "GET /chats/{session_id}/pinned-messages": {200, 400, 401},
+    "POST /chats/{id}/archive": {200, 400, 403, 404},
+    "DELETE /chats/{id}": {200, 400, 403, 404},
+    "POST /chats/{id}/end": {200, 400, 403, 404},
+    "PUT /chats/{id}/status": {200, 400, 403, 404},
+}
+LENIENT = {  # sections 4.4 to 4.8: the rows that list no 400
+    "GET /users/me/settings",
+    "GET /data-shares",
+    "GET /events",
+    "GET /notifications",
+    "PATCH /notifications/read-all",
+}
+
+
+def every(condition=lambda operation: True):
+    """Parametrises a test with the operations for which a condition holds, by name."""
+    chosen = [operation for operation in ALL.values() if condition(operation)]
+    return pytest.mark.parametrize("operation", chosen, ids=lambda operation: operation.name)
+
+
+def address(operation, *identifiers):
+    """The path of an operation as the client of the tests takes it."""
+    given = iter(identifiers)
+    return "/" + re.sub(r"{\w+}", lambda _: next(given), operation.full_path)
+
+
+def existing(session, say, operation):
+    """Identifiers that lead somewhere."""
+    return [session.id if table is ChatSession else say().id for _, _, table in operation.loads]
+
+
+def title(operation):
+    return f"{operation.method} {operation.path}"
+
+
+@pytest.fixture(scope="module")
+def described():
+    return openapi.document(ALL.values())
+
+
+class TestEveryOperation:
+    @every(lambda operation: not operation.public)
+    def test_needs_a_caller_unless_it_is_public(self, anyone, operation):
+        reply = anyone.call(operation.method, address(operation, "x", "x"))
+        assert reply.error == (401, "missing_credentials")
+        assert operation.handler is not None
+
+    @every(lambda operation: operation.public)
+    def test_never_asks_for_a_caller_if_it_is_public(self, anyone, operation):
+        reply = anyone.call(operation.method, address(operation), content_type="application/json")
+        assert reply.headers.get("Www-Authenticate") is None
+
+    @every(lambda operation: not operation.public)
+    def test_refuses_forged_credentials(self, anyone, operation):
+        for token in ("Bearer cxa_forged", "Bearer ", "bearer\tx"):
+            assert anyone.call(operation.method, address(operation, "x", "x"), authorization=token).status == 401
+
+    @every(lambda operation: operation.body and not operation.is_lenient)
+    def test_refuses_a_malformed_body(self, alice, session, say, operation):
+        path = address(operation, *existing(session, say, operation))
+        for raw in (b"{", b"[]", b"\xff"):
+            assert alice.call(operation.method, path, raw=raw).error[0] == 400
+        assert alice.call(operation.method, path, raw=b" " * (operation.most + 1)).error == (413, "body_too_large")
+
+    @every(lambda operation: operation.body and operation.is_lenient)
+    def test_takes_a_malformed_body_for_nothing_where_it_may_not_refuse(self, alice, session, say, operation):
+        reply = alice.call(operation.method, address(operation, *existing(session, say, operation)), raw=b"{")
+        assert reply.status == operation.status
+        assert reply.headers["X-Request-Warning"].startswith("body: ")
+
+    @every(lambda operation: operation.loads)
+    def test_refuses_malformed_identifiers(self, alice, operation):
+        reply = alice.call(operation.method, address(operation, *["x"] * len(operation.loads)))
+        assert reply.error == (400, "invalid_id")
+
+    @every(lambda operation: operation.loads)
+    def test_does_not_find_what_does_not_exist(self, alice, operation):
+        unknown = [NOBODY if table is ChatSession else "0" * 26 for _, _, table in operation.loads]
+        assert alice.call(operation.method, address(operation, *unknown)).error[0] == (
+            404 if 404 in operation.answers else 400
+        )
+
+    @every(lambda operation: any(table is ChatSession for *_, table in operation.loads))
+    def test_keeps_others_out_of_a_chat_session(self, bob, session, say, operation):
+        reply = bob.call(operation.method, address(operation, *existing(session, say, operation)))
+        assert reply.error == ((403, "forbidden") if 403 in operation.answers else (400, "session_not_found"))
+
+    @every(lambda operation: operation.query)
+    def test_ignores_parameters_it_does_not_know(self, alice, session, say, operation):
+        path = address(operation, *existing(session, say, operation))
+        assert "nonsense" not in alice.call(operation.method, f"{path}?nonsense=%ff&nonsense=1").raw.decode()
+
+    @every(lambda operation: operation.data is not Html)
+    def test_answers_options_and_refuses_other_methods(self, anyone, operation):
+        path = address(operation, NOBODY, "0" * 26)
+        assert operation.method in anyone.call("OPTIONS", path).headers["Allow"].split(", ")
+        assert anyone.call("TRACE", path).error == (405, "method_not_allowed")
+
+
+class TestEveryDeclaration:
+    @every()
+    def test_has_a_summary_of_one_sentence(self, operation):
+        assert re.fullmatch(r"[A-Z][^\n]{5,118}[a-z`)]\.", operation.summary)
+
+    @every()
+    def test_names_the_handler_verb_noun(self, operation):
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", operation.name)
+
+    def test_has_a_name_of_its_own(self):
+        assert len(ALL) == len(list(operations()))
+
+    @every(lambda operation: get_origin(operation.handler.__annotations__["return"]) is Page)
+    def test_of_a_page_takes_a_cursor_and_a_size(self, operation):
+        members = {member.name: member for member in msgspec.structs.fields(operation.query)}
+        assert members["cursor"].default == Position()
+        assert {"limit", "per_page"} & set(members)
+
+    @every(lambda operation: operation.is_lenient)
+    def test_without_a_400_can_answer_garbage(self, operation):
+        assert not operation.loads
+        assert not operation.body or callable(operation.body.nothing)
+        assert not operation.query or not any(member.required for member in msgspec.structs.fields(operation.query))
+
+    @every()
+    def test_lists_401_through_its_caller_only(self, operation, described):
+        answers = described["paths"][operation.full_path][operation.method.lower()]["responses"]
+        assert ("401" in answers) == (not operation.public or 401 in operation.answers)
+
+    @every()
+    def test_stands_in_the_openapi_document(self, operation, described):
+        shown = described["paths"][operation.full_path][operation.method.lower()]
+        assert shown["operationId"] == operation.name
+        assert shown["summary"] == operation.summary
+        assert {int(status) for status in shown["responses"]} == operation.statuses
+        assert shown.get("x-extension", False) is operation.extension
+        assert shown["security"] == ([] if operation.public else [{"bearer": []}])
+        assert ("requestBody" in shown) == bool(operation.body)
+
+    @every()
+    def test_stands_in_the_readme(self, operation):
+        assert any(
+            operation.full_path in line.split() and operation.method in line.split() and operation.summary in line
+            for line in README.read_text().splitlines()
+        )
+
+    def test_stands_in_the_readme_as_the_command_lists_it(self):
+        written = README.read_text().splitlines()
+        missing = [line for line in openapi.listing(ALL.values()).splitlines() if line not in written]
+        assert not missing
+
+    def test_the_listing_has_a_line_for_each(self):
+        lines = openapi.listing(ALL.values()).splitlines()
+        assert len(lines) == len(ALL)
+        assert all(line == line.rstrip() for line in lines)
+
+
+class TestTheDocumentedOperations:
+    def test_are_those_of_the_document(self):
+        assert {title(operation) for operation in ALL.values() if not operation.extension} == set(DOCUMENTED)
+
+    @every(lambda operation: not operation.extension)
+    def test_list_the_statuses_of_the_document(self, operation):
+        assert set(operation.answers) == DOCUMENTED[title(operation)]
+        assert operation.prefix == "/api/v1"
+
+    @every(lambda operation: not operation.extension)
+    def test_are_lenient_exactly_where_the_document_lists_no_400(self, operation):
+        assert operation.is_lenient == (title(operation) in LENIENT)
+
+    def test_remain_when_extensions_are_left_out(self):
+        remaining = {operation.full_path for operation in operations(documented_only=True) if operation.extension}
+        assert remaining <= {"/healthz", "/readyz", "/metrics", "/avatars/{name}"}
+        assert {title(operation) for operation in operations(documented_only=True)} >= set(DOCUMENTED)
+
+    def test_extensions_are_gone_with_documented_only(self, settings, application):
+        from dataclasses import replace
+
+        from tests.conftest import Client
+
+        narrow = Client(build_app(operations(documented_only=True), replace(settings, documented_only=True)))
+        for operation in ALL.values():
+            expected = operation.vital or not operation.extension
+            asked = narrow.call("OPTIONS", address(operation, NOBODY, "0" * 26))
+            allowed = asked.headers.get("Allow", "").split(", ")
+            assert (operation.method in allowed) == expected, operation.name
+
+
+def told(caller: Caller) -> Told:
+    """Say something."""
+    return Told("x")
+
+
+def declare(handler=told, path="/x", **words):
+    """An operation, declared as in a routes module."""
+    Routes("Faults").get(path, **{"answers": (200,), **words})(handler)
+
+
+class TestDeclaringAnOperation:
+    def test_works(self):
+        routes = Routes("Good", scope="chats")
+        routes.post("/x/{id}", answers=(201, 400))(HANDLERS["good"])
+        [operation] = routes
+        assert (operation.tag, operation.name, operation.summary) == ("Good", "good", "Say something.")
+        assert (operation.status, operation.full_path, operation.needed_scope) == (201, "/api/v1/x/{id}", "chats")
+        assert operation.statuses == {201, 400, 401}
+        assert operation.loads == (("id", "session", ChatSession),)
+
+    def test_reading_needs_a_read_scope(self):
+        routes = Routes("Good", scope="chats")
+        routes.get("/x", answers=(200,))(told)
+        assert next(iter(routes)).needed_scope == "chats:read"
+
+    @pytest.mark.parametrize("word", ["answer", "pubic", "metas", "handler"])
+    def test_refuses_words_it_does_not_know(self, word):
+        with pytest.raises(TypeError, match=word):
+            declare(**{word: True})
+
+    def test_refuses_to_be_declared_without_answers(self):
+        with pytest.raises(TypeError, match="answers"):
+            Routes("Faults").get("/x")(told)
+
+    @pytest.mark.parametrize(
+        ("handler", "words", "fault"),
+        [
+            ("no_docstring", {}, "needs a docstring"),
+            ("told", {"path": "/x/{id}"}, "does not look up every identifier of its path"),
+            ("good", {}, "does not look up every identifier of its path"),
+            ("wants_more", {}, "asks for something unknown"),
+            ("told", {"public": True}, "asks for a caller but is public"),
+            ("no_return", {}, "does not say what it returns"),
+            ("told", {"meta": ("total",)}, "fills meta but returns no page"),
+            ("page_without_meta", {}, "fills meta but returns no page"),
+        ],
+    )
+    def test_refuses_a_faulty_handler(self, handler, words, fault):
+        with pytest.raises(TypeError, match=rf"GET /x.*: \w+ {fault}"):
+            declare(HANDLERS[handler], **words)
+
+    def test_freezes_it(self):
+        with pytest.raises(AttributeError):
+            next(iter(ALL.values())).path = "/elsewhere"
+
+
+def _handlers():
+    def good(session: ChatSession) -> Told:
+        """Say something.
+
+        At length.
+        """
+
+    def no_docstring(caller: Caller) -> Told: ...
+
+    def wants_more(caller: Caller, cookies: dict) -> Told:
+        """Say something."""
+
+    def no_return(caller: Caller):
+        """Say something."""
+
+    def page_without_meta(caller: Caller) -> Page[ChatSession]:
+        """Say something."""
+
+    return {**locals(), "told": told}
+
+
+HANDLERS = _handlers()
+
+
+class TestBuildingAService:
+    def other(self, path="/elsewhere", method="GET", handler=told):
+        return Operation(method=method, path=path, handler=handler, answers=(200,), tag="x")
+
+    def test_refuses_an_address_that_is_declared_twice(self, settings):
+        def retold(caller: Caller) -> Told:
+            """Say something."""
+
+        with pytest.raises(TypeError, match=r"GET /api/v1/elsewhere \(retold\) is declared twice"):
+            build_app([self.other(), self.other(handler=retold)], settings)
+
+    def test_refuses_an_address_that_differs_in_the_name_of_its_identifier_only(self, settings):
+        def again(chat: ChatSession) -> Told:
+            """Say something."""
+
+        with pytest.raises(TypeError, match="declared twice"):
+            build_app([self.other("/x/{id}", handler=HANDLERS["good"]), self.other("/x/{it}", handler=again)], settings)
+
+    def test_refuses_a_name_that_is_declared_twice(self, settings):
+        with pytest.raises(TypeError, match=r"\(told\) is declared twice"):
+            build_app([self.other(), self.other("/another")], settings)
+
+    def test_takes_one_address_under_two_methods(self, settings):
+        def tell(caller: Caller) -> Told:
+            """Say something."""
+
+        build_app([self.other(), self.other(method="POST", handler=tell)], settings)

@@ -1,0 +1,728 @@
+"""Import and export: section 9 of the contract, sentence by sentence."""
+
+import io
+import itertools
+import json
+import os
+import pty
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import app
+from service import clock, db, transfer
+from service.auth import passwords
+from service.commands import run
+from service.fields import (
+    Boolean,
+    Document,
+    Flag,
+    Identifier,
+    Integers,
+    JsonAsBytes,
+    Number,
+    Sortable,
+    Strings,
+    Text,
+    Timestamp,
+    Word,
+    compact_json,
+    members,
+)
+from service.models import RECORDS, ChatSession, Message, Notification, User
+from service.settings import Settings
+from tests.conftest import PASSWORD_HASH, Client
+from tests.serving import ALICE, APP, ROOT, SESSION, Record, chat, command, environment, json_lines
+
+BOT, OTHER, BOB, NOWHERE = (f"00000000-0000-4000-8000-{number:012x}" for number in (4, 5, 6, 0xDEAD))
+HIGH, LOW = 2**63 - 1, -(2**63)
+NOW = "2026-11-20T10:00:00.000Z"
+
+
+def told(path: Path, records: Iterable[Record]) -> Path:
+    """A file of records."""
+    path.write_bytes(json_lines(records))
+    return path
+
+
+@pytest.fixture
+def take_in(application: Any, tmp_path: Path) -> Callable[..., list[str]]:
+    """Imports records, or lines as they are, as `FILE`; the faults."""
+
+    def run_import(*records: Record | bytes) -> list[str]:
+        path = tmp_path / "FILE"
+        path.write_bytes(b"".join(one if isinstance(one, bytes) else json_lines([one]) for one in records))
+        return [fault.replace(str(path), "FILE") for fault in transfer.take_in([path])]
+
+    return run_import
+
+
+def export() -> bytes:
+    written: list[bytes] = []
+    transfer.give_out(written.append)
+    return b"".join(written)
+
+
+def stored(kind: str) -> list[dict[str, Any]]:
+    """The exported records of a kind."""
+    records = [json.loads(line) for line in export().splitlines()]
+    return [record[kind] for record in records if kind in record]
+
+
+def one(kind: str) -> dict[str, Any]:
+    (record,) = stored(kind)
+    return record
+
+
+def message(**columns: Any) -> Record:
+    return {"message": {"chat_session_id": SESSION, **columns}}
+
+
+# All or nothing.
+
+
+@pytest.mark.parametrize("place", [0, 2, 5])
+def test_with_one_fault_nothing_is_stored(place: int, take_in: Callable[..., list[str]]) -> None:
+    before = export()
+    records: list[Any] = chat()
+    records.insert(place, {"bot": {"name": 7}})
+    assert take_in(*records) == [f"FILE:{place + 1}: $.bot.name: expected str"]
+    assert export() == before
+
+
+def test_a_fault_that_shows_only_while_writing_undoes_everything(take_in: Callable[..., list[str]]) -> None:
+    take_in(*chat())
+    before = export()
+    changed = {"app": {"id": APP, "name": "Another name"}}
+    assert take_in(changed, {"user": {"email": "alice@example.com"}}) != []
+    assert take_in(changed, message(reply_to_message_id=clock.ulid())) != []
+    assert export() == before
+
+
+def test_a_crash_in_the_middle_leaves_everything_as_it_was(
+    take_in: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in(*chat())
+    before = export()
+
+    def crash(*_: Any) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "settle", crash)
+        with pytest.raises(RuntimeError):
+            take_in(message(text="lost"))
+    assert export() == before
+    assert db.database.execute_sql("PRAGMA foreign_keys").fetchone() == (1,)
+    assert take_in(message(text="kept")) == []
+
+
+def test_references_are_checked_again_after_an_import(take_in: Callable[..., list[str]]) -> None:
+    take_in(*chat())
+    with pytest.raises(db.peewee.IntegrityError):
+        ChatSession.create(app_id=NOWHERE, user_id=ALICE)
+
+
+# Faults.
+
+FAULTS = [
+    (b"nonsense\n", "$: is not JSON: Expecting value at line 1, column 1."),
+    (b'{"app": {"name": "\xff"}}\n', "$: is not UTF-8: byte 18."),
+    (b"[]\n", "$: expected object"),
+    (b"{}\n", r"$: expected one member, which names the record: app, user, bot, chat_session, message, "),
+    (b'{"app": {"name": "a"}, "bot": {}}\n', "$: expected one member, which names the record: "),
+    (b'{"sandwich": {}}\n', "$: expected one member, which names the record: "),
+    (b'{"app": []}\n', "$.app: expected object"),
+    (b'{"app": {"name": "a", "name": "b"}}\n', '$: The member "name" stands twice in one object.'),
+    (b'{"app": {"name": "a\\u0000"}}\n', "$.app.name: NUL characters are not taken"),
+    (b'{"app": {"name": "\\ud800"}}\n', "$.app.name: lone surrogate"),
+    (b'{"bot": {"rating": NaN}}\n', "$: is not JSON: NaN."),
+    (b'{"app": {"colour": "red"}}\n', "$.app: object contains unknown field colour"),
+    (b'{"message": {"shown_total": 1}}\n', "$.message: object contains unknown field shown_total"),
+    (b'{"chat_session": {"shown_total": 1}}\n', "$.chat_session: object contains unknown field shown_total"),
+    (b'{"notification": {"message_id": null}}\n', "$.notification: object contains unknown field message_id"),
+    (b'{"app": {"id": "x"}}\n', "$.app.id: expected a UUID"),
+    (b'{"app": {"id": null}}\n', "$.app.id: expected str"),
+    (b'{"app": {"name": "%s"}}\n' % (b"a" * 201), "$.app.name: expected at most 200 characters"),
+    (b'{"user": {}}\n', "$.user: missing required member email"),
+    (b'{"user": {"email": "a@b.de", "role": "king"}}\n', "$.user.role: invalid enum value 'king'"),
+    (b'{"user": {"email": "a@b.de", "password": ""}}\n', "$.user.password: a password has 1 to 1024 characters"),
+    (b'{"user": {"email": "a@b.de", "password": 7}}\n', "$.user.password: expected str"),
+    (b'{"user": {"email": "a@b.de", "settings": []}}\n', "$.user.settings: expected object"),
+    (b'{"user": {"email": "a@b.de", "is_verified": 1}}\n', "$.user.is_verified: expected bool"),
+    (b'{"user": {"email": "a@b.de", "location": [1, 9223372036854775808]}}\n', "$.user.location[1]: expected int"),
+    (b'{"user": {"email": "a@b.de", "location": [1, "2"]}}\n', "$.user.location[1]: expected int"),
+    (b'{"bot": {}}\n', "$.bot: missing required member app_id"),
+    (b'{"bot": {"app_id": null}}\n', "$.bot.app_id: expected str"),
+    (b'{"bot": {"rating": "5"}}\n', "$.bot.rating: expected float"),
+    (b'{"bot": {"social_links": [1, 9223372036854775808]}}\n', "$.bot.social_links: expected signed 64-bit integers"),
+    (b'{"bot": {"created_at": "yesterday"}}\n', "$.bot.created_at: expected an RFC 3339 timestamp such as "),
+    (b'{"bot": {"created_at": "2026-02-30T00:00:00Z"}}\n', "$.bot.created_at: no such date or time"),
+    (b'{"message": {"id": "x"}}\n', "$.message.id: expected a ULID"),
+    (b'{"message": {"text": null}}\n', "$.message.text: expected str"),
+    (b'{"message": {"text": "a"}}\n', "$.message: missing required member chat_session_id"),
+]
+
+
+@pytest.mark.parametrize(("line", "fault"), FAULTS, ids=[fault for _, fault in FAULTS])
+def test_a_fault_has_its_file_line_path_and_reason(line: bytes, fault: str, take_in: Callable[..., list[str]]) -> None:
+    before = export()
+    (found,) = take_in(b"\n", {"app": {"name": "good"}}, line)
+    assert found.startswith(f"FILE:3: {fault}")
+    assert re.match(r"FILE:\d+: \$[\w.\[\]]*: \S", found)
+    assert export() == before
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"id": "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"},
+        {"id": "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "created_at": NOW},
+        {"created_at": "1969-12-31T23:59:59.999Z"},
+    ],
+)
+def test_a_message_of_a_time_that_no_identifier_has_is_a_fault(
+    columns: dict[str, str], take_in: Callable[..., list[str]]
+) -> None:
+    fault = "FILE:1: $.message: the time of a message lies between the years 1970 and 9999"
+    assert take_in(message(**columns)) == [fault]
+
+
+def test_the_first_twenty_faults_are_told(take_in: Callable[..., list[str]]) -> None:
+    bad: list[Record] = [{"app": {"name": number}} for number in range(30)]
+    assert take_in(*bad) == [f"FILE:{line}: $.app.name: expected str" for line in range(1, 21)]
+    lost = [message(reply_to_message_id=clock.ulid()) for _ in range(30)]
+    faults = take_in(*chat(0), *lost)
+    assert [fault.split(": ")[0] for fault in faults] == [f"FILE:{line}" for line in range(4, 24)]
+
+
+def test_the_command_lists_faults_and_exits_with_status_1(tmp_path: Path) -> None:
+    good, bad = told(tmp_path / "good", chat()), told(tmp_path / "bad", [{"app": {"name": 7}}] * 25)
+    done = command("import", good, bad, "--data", tmp_path / "data")
+    faults = [f"{bad}:{line}: $.app.name: expected str" for line in range(1, 21)]
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode().splitlines() == [*faults, "nothing was imported"]
+    assert command("export", "--data", tmp_path / "data").stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "columns"),
+    [
+        ("user", "app_id", {"email": "a@b.de"}),
+        ("bot", "app_id", {}),
+        ("chat_session", "app_id", {"user_id": ALICE}),
+        ("chat_session", "user_id", {"app_id": APP}),
+        ("chat_session", "bot_id", {"app_id": APP, "user_id": ALICE}),
+        ("message", "chat_session_id", {}),
+        ("notification", "user_id", {}),
+        ("notification", "session_id", {"user_id": ALICE}),
+    ],
+)
+def test_a_reference_to_nothing_is_a_fault(
+    kind: str, name: str, columns: dict[str, str], take_in: Callable[..., list[str]]
+) -> None:
+    before = export()
+    lost: Record = {kind: {**columns, name: NOWHERE.upper()}}
+    assert take_in(*chat(0), lost) == [f"FILE:4: $.{kind}.{name}: refers to nothing: {NOWHERE}"]
+    assert export() == before
+
+
+def test_a_reply_to_nothing_is_a_fault(take_in: Callable[..., list[str]]) -> None:
+    nothing = clock.ulid()
+    fault = f"FILE:4: $.message.reply_to_message_id: refers to nothing: {nothing}"
+    assert take_in(*chat(0), message(reply_to_message_id=nothing.lower())) == [fault]
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_every_reference_is_declared(kind: str) -> None:
+    for name, column in members(RECORDS[kind], export=True).items():
+        if isinstance(column, (Identifier, Sortable)) and name not in ("id", "conversation_id"):
+            assert column.refers_to in RECORDS
+
+
+@pytest.mark.parametrize("email", ["alice@example.com", " ALICE@Example.com "])
+def test_an_address_belongs_to_one_user(email: str, take_in: Callable[..., list[str]]) -> None:
+    twice: Record = {"user": {"id": BOB, "email": email}}
+    assert take_in(*chat(), twice) == ["FILE:7: $.user.email: another user has it already"]
+    assert take_in(*chat()) == []
+    assert take_in(twice) == ["FILE:1: $.user.email: another user has it already"]
+    assert [user["id"] for user in stored("user")] == [ALICE]
+
+
+# Files and order.
+
+
+def test_blank_lines_and_a_missing_last_line_ending_are_fine(take_in: Callable[..., list[str]]) -> None:
+    assert take_in(b"\n  \r\n", json_lines(chat(1)).replace(b"\n", b"\r\n").rstrip()) == []
+    assert len(stored("message")) == 1
+
+
+def test_lines_may_come_in_any_order(take_in: Callable[..., list[str]], tmp_path: Path) -> None:
+    first, second = clock.ulid(), clock.ulid()
+    records = [
+        *chat(0),
+        {"bot": {"id": BOT, "app_id": APP, "created_at": NOW, "updated_at": NOW}},
+        message(id=first, text="Hello", is_private=True),
+        message(id=second, text="Again", reply_to_message_id=first, reply_snapshot={"text": "Hello"}),
+        {"notification": {"id": OTHER, "user_id": ALICE, "session_id": SESSION, "created_at": NOW}},
+    ]
+    records[1]["user"] |= {"app_id": APP, "created_at": NOW}
+    records[2]["chat_session"] |= {"bot_id": BOT, "created_at": NOW, "conversation_id": OTHER}
+    assert take_in(*records) == []
+    expected = export()
+    shuffle = random.Random(5)
+    for number in range(10):
+        shuffled = [*records]
+        shuffle.shuffle(shuffled)
+        app.prepare(Settings(data=tmp_path / str(number)))
+        assert take_in(*shuffled) == []
+        assert export() == expected
+        db.close_database()
+
+
+def test_several_files_may_refer_to_each_other(application: Any, tmp_path: Path) -> None:
+    paths = [told(tmp_path / str(number), [record]) for number, record in enumerate(chat(1))]
+    assert transfer.take_in([*reversed(paths)]) == []
+    assert len(export().splitlines()) == 4
+
+
+def test_a_dash_is_standard_input_and_output(tmp_path: Path) -> None:
+    path = told(tmp_path / "half", chat()[:2])
+    done = command("import", path, "-", "--data", tmp_path / "data", input=json_lines(chat()[2:]))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    plain, dashed = (command("export", *more, "--data", tmp_path / "data") for more in ([], ["-"]))
+    assert plain.stdout == dashed.stdout
+    assert plain.stdout.count(b"\n") == 6
+    fault = command("import", "-", "--data", tmp_path / "data", input=b"\nnonsense\n")
+    assert fault.stderr.startswith(b"-:2: $: is not JSON")
+
+
+def test_a_pipe_can_be_imported(application: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(json_lines(chat()),))
+    writer.start()
+    assert transfer.take_in([pipe]) == []
+    writer.join()
+    assert len(stored("message")) == 3
+
+
+@pytest.mark.parametrize("what", ["missing", "folder"])
+def test_what_is_no_file_is_refused_in_one_line(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    assert run(["import", str(tmp_path / what), "--data", str(tmp_path / "data")]) == 1
+    db.close_database()
+    assert re.fullmatch(rf"cx-service: cannot read {tmp_path / what}: [^\n]+\n", capsys.readouterr().err)
+
+
+# Replacing, defaults.
+
+
+def test_a_row_whose_id_exists_is_replaced_as_a_whole(take_in: Callable[..., list[str]]) -> None:
+    full = {"id": ALICE.upper(), "email": "alice@example.com", "first_name": "Alice", "location": [1], "password": "x"}
+    assert take_in({"user": full}) == []
+    assert take_in({"user": {"id": ALICE, "email": "other@example.com", "last_name": "Smith"}}) == []
+    user = one("user")
+    assert (user["id"], user["email"], user["last_name"]) == (ALICE, "other@example.com", "Smith")
+    assert (user["first_name"], user["location"], user["password_hash"]) == ("", [], "")
+
+
+def test_of_two_lines_with_one_id_the_later_counts(take_in: Callable[..., list[str]]) -> None:
+    assert take_in({"app": {"id": APP, "name": "first"}}, {"app": {"id": APP, "name": "second"}}) == []
+    assert one("app") == {"id": APP, "name": "second"}
+
+
+def test_totals_follow_messages_that_are_added_replaced_hidden_or_moved(take_in: Callable[..., list[str]]) -> None:
+    first, second = clock.ulid(), clock.ulid()
+    other: Record = {"chat_session": {"id": OTHER, "app_id": APP, "user_id": ALICE}}
+
+    def totals() -> dict[str, tuple[int, int]]:
+        return {row.id: (row.shown_total, row.public_total) for row in ChatSession.select()}
+
+    assert take_in(*chat(0), other, message(id=first), message(id=second)) == []
+    assert totals() == {SESSION: (2, 2), OTHER: (0, 0)}
+    assert take_in(message(id=first, is_private=True), message(id=second, deleted_at=NOW)) == []
+    assert totals() == {SESSION: (1, 0), OTHER: (0, 0)}
+    assert take_in({"message": {"id": first, "chat_session_id": OTHER}}) == []
+    assert totals() == {SESSION: (0, 0), OTHER: (1, 1)}
+    assert take_in(chat(0)[2]) == []
+    assert totals() == {SESSION: (0, 0), OTHER: (1, 1)}
+
+
+def test_a_missing_id_is_made_and_missing_members_take_their_defaults(take_in: Callable[..., list[str]]) -> None:
+    assert take_in({"app": {}}, {"app": {}}) == []
+    assert len({row["id"] for row in stored("app")}) == 2
+    app_id = stored("app")[0]["id"]
+    assert take_in({"user": {"email": "a@b.de"}}, {"bot": {"app_id": app_id}}) == []
+    user, bot = one("user"), one("bot")
+    assert (user["role"], user["user_type"], user["location"], user["settings"]) == ("user", "customer", [], {})
+    assert (user["last_login_at"], user["profile_image"], user["is_disabled"]) == (None, "", False)
+    assert (bot["kind"], bot["status"], bot["is_active"], bot["social_links"]) == ("nobot", "draft", True, [])
+    assert take_in({"chat_session": {"app_id": app_id, "user_id": user["id"]}}) == []
+    session = one("chat_session")
+    assert (session["status"], session["bot_id"]) == ("open", None)
+    assert clock.read_uuid(session["conversation_id"])
+    assert take_in({"message": {"chat_session_id": session["id"]}}) == []
+    said = one("message")
+    assert said["conversation_id"] == session["conversation_id"]
+    assert (said["content"], said["content_type"], said["is_pinned"]) == ([], "text", False)
+    assert clock.timestamp(clock.ulid_time(said["id"])) <= said["created_at"] == said["updated_at"]
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_every_member_of_a_record_leaves_and_may_be_given(kind: str) -> None:
+    assert set(transfer._accepted(kind).__struct_fields__) == {kind}
+    inner = transfer._accepted(kind).__annotations__[kind]
+    assert set(inner.__struct_fields__) == set(members(RECORDS[kind], export=True)) | set(RECORDS[kind].also_accepts)
+
+
+# Users.
+
+
+def test_a_clear_password_is_hashed_before_the_write_and_works(
+    take_in: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, anyone: Client
+) -> None:
+    hashed = []
+
+    def hash_password(password: str) -> str:
+        assert not db.database.in_transaction()
+        hashed.append(password)
+        return passwords.hash_password(password)
+
+    monkeypatch.setattr(transfer, "hash_password", hash_password)
+    assert take_in({"user": {"id": ALICE, "email": " Alice@Example.COM", "password": "pässwörd"}}) == []
+    assert hashed == ["pässwörd"]
+    assert b"w\xc3\xb6rd" not in export()
+    assert one("user")["password_hash"].startswith("$argon2id$")
+    assert "password" not in one("user")
+    login = anyone.post("/auth/login", {"email": "alice@example.com", "password": "pässwörd"})
+    assert login.data["user"]["id"] == ALICE
+
+
+def test_a_password_hash_is_taken_as_it_is(take_in: Callable[..., list[str]], anyone: Client) -> None:
+    assert take_in(*chat(0)) == []
+    assert one("user")["password_hash"] == PASSWORD_HASH
+
+
+def test_a_disabled_user_stays_out(take_in: Callable[..., list[str]], anyone: Client) -> None:
+    assert take_in({"user": {"email": "a@b.de", "password": "x", "is_disabled": True}}) == []
+    assert anyone.post("/auth/login", {"email": "a@b.de", "password": "x"}).error == (401, "invalid_credentials")
+
+
+def test_an_agent_of_an_app_and_the_rest_of_a_user_come_back(take_in: Callable[..., list[str]]) -> None:
+    agent = {"role": "agent", "app_id": APP, "display_name": "Noor", "phone": "+4930123456", "locale": "de-DE"}
+    agent |= {"timezone": "Europe/Berlin", "settings": {"theme": "dark", "own": {"ü": [1, None]}}}
+    assert take_in(*chat(0)[:1], {"user": {"email": "noor@example.com", **agent}}) == []
+    assert one("user").items() >= agent.items()
+
+
+# Messages.
+
+
+def test_text_is_short_for_content(take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), message(text="שלום \u2028 \U0001f600")) == []
+    assert bytes(one("message")["content"]).decode() == '{"text":"שלום \u2028 \U0001f600"}'
+
+
+def test_pinned_at_says_when_a_message_was_pinned(take_in: Callable[..., list[str]]) -> None:
+    pinned, both, flag = clock.ulid(), clock.ulid(), clock.ulid()
+    later = "2026-11-21T12:00:00.000+02:00"
+    assert take_in(*chat(0), message(id=pinned, pinned_at=later)) == []
+    assert take_in(message(id=both, pinned_at=later, is_pinned=True)) == []
+    assert take_in(message(id=flag, is_pinned=True, created_at=NOW), message(is_pinned=False)) == []
+    rows = {row["id"]: (row["is_pinned"], row["pinned_at"]) for row in stored("message")}
+    moment = "2026-11-21T10:00:00.000Z"
+    assert [rows.pop(id) for id in (pinned, both, flag)] == [(True, moment), (True, moment), (True, NOW)]
+    assert [*rows.values()] == [(False, None)]
+
+
+def test_a_missing_message_id_is_made_from_created_at(take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), message(created_at="2026-11-20T12:00:00.1234+02:00")) == []
+    said = one("message")
+    assert said["created_at"] == said["updated_at"] == "2026-11-20T10:00:00.123Z"
+    assert clock.timestamp(clock.ulid_time(said["id"])) == said["created_at"]
+
+
+def test_a_missing_created_at_is_read_from_the_id(take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), message(id="01arz3ndektsv4rrffq69g5fav")) == []
+    said = one("message")
+    assert (said["id"], said["created_at"]) == ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "2016-07-30T23:54:10.259Z")
+
+
+def test_messages_of_one_millisecond_keep_the_order_of_the_file(take_in: Callable[..., list[str]]) -> None:
+    stamps = ["2026-11-20T10:00:00.001Z", "2026-11-20T10:00:00.000Z", "2026-11-20T10:00:00.002Z"]
+    said = [message(text=str(number), created_at=stamp) for number, stamp in zip(range(60), itertools.cycle(stamps))]
+    assert take_in(*chat(0), *said) == []
+    texts = [int(json.loads(bytes(row["content"]))["text"]) for row in stored("message")]
+    assert texts == sorted(range(60), key=lambda number: (stamps[number % 3], number))
+
+
+@pytest.mark.parametrize("value", [[], [0], [LOW, -1, 0, 255, 256, HIGH], [*range(300)]], ids=str)
+def test_an_array_of_integers_is_taken_as_it_is(value: list[int], take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), message(content=value, translations=value)) == []
+    assert (one("message")["content"], one("message")["translations"]) == (value, value)
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1, {"ü": "\U0001f600"}]}, {}, "text", 7, 2.5, True, False, [1.5], [True], [[]]]
+)
+def test_any_other_json_becomes_its_bytes(value: Any, take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), message(content=value)) == []
+    assert bytes(one("message")["content"]).decode() == compact_json(value)
+
+
+def test_null_is_nothing(take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), message(content=None, sender_id=None, edited_at=None)) == []
+    assert one("message")["content"] == []
+
+
+def test_hidden_text_leaves_replies_and_notifications_also_when_imported(take_in: Callable[..., list[str]]) -> None:
+    for hidden in ({"deleted_at": NOW}, {"gdpr_purged_at": NOW}):
+        first, second = clock.ulid(), clock.ulid()
+        payload = {"message_id": first, "text": "secret"}
+        reply = message(id=second, reply_to_message_id=first, reply_snapshot={"text": "secret"})
+        assert take_in(*chat(0), message(id=first), reply) == []
+        assert take_in({"notification": {"id": OTHER, "user_id": ALICE, "body": "secret", "payload": payload}}) == []
+        assert Notification.get_by_id(OTHER).body == "secret"
+        assert take_in(message(id=first, **hidden)) == []
+        assert (one("notification")["body"], one("notification")["payload"]) == ("", [])
+        assert Message.get_by_id(second).reply_snapshot == "[]"
+        assert take_in({"notification": {"id": OTHER, "user_id": ALICE, "body": "secret", "payload": payload}}) == []
+        assert one("notification")["body"] == ""
+
+
+@pytest.mark.parametrize("payload", [{"message_id": 7}, {"message_id": "x"}, [91] * 100_000, [300], "text", [49]])
+def test_a_notification_may_carry_anything(payload: Any, take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), {"notification": {"user_id": ALICE, "payload": payload}}) == []
+    assert Notification.get().message_id is None
+
+
+# What export writes.
+
+
+def test_what_export_writes_import_takes_and_exporting_again_gives_the_same_bytes(
+    take_in: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    assert take_in(*chat(), {"bot": {"app_id": APP, "rating": 4.1, "social_links": {"a": "b"}}}) == []
+    first = export()
+    assert take_in(first) == []
+    assert export() == first
+    db.close_database()
+    app.prepare(Settings(data=tmp_path / "new"))
+    assert take_in(first) == []
+    assert export() == first
+
+
+def test_export_holds_no_secret_of_the_installation(take_in: Callable[..., list[str]], alice: Client) -> None:
+    from service.models import SigningKey
+
+    assert SigningKey.secrets()[0].encode() not in export()
+    assert {next(iter(json.loads(line))) for line in export().splitlines()} <= set(RECORDS)
+
+
+def test_an_exported_file_is_for_its_owner_only_and_whole(tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "out.jsonl"
+    command("import", "-", "--data", data, input=json_lines(chat()))
+    target.write_text("older")
+    target.chmod(0o644)
+    done = command("export", target, "--data", data, umask=0)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert target.read_bytes() == command("export", "--data", data).stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out.jsonl"]
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "stop"])
+def test_an_export_that_fails_leaves_what_was_there(
+    fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.jsonl"
+
+    def fail(write: Callable[[bytes], Any], _: Any) -> None:
+        write(b"half")
+        raise fault
+
+    monkeypatch.setattr(transfer, "give_out", fail)
+    for before in (None, "older"):
+        if before:
+            target.write_text(before)
+        assert run(["export", str(target), "--data", str(tmp_path / "data")]) == (
+            1 if isinstance(fault, OSError) else 130
+        )
+        assert (target.read_text() if target.exists() else None) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "out.jsonl"}
+    errors = {f"cx-service: cannot write {target}: No space left on device\n"} if isinstance(fault, OSError) else set()
+    assert set(capsys.readouterr().err.splitlines(keepends=True)) == errors
+    db.close_database()
+
+
+@pytest.mark.parametrize("place", ["no/such/folder", "file/out", "folder"])
+def test_a_place_that_cannot_be_written_is_refused_in_one_line(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    assert run(["export", str(tmp_path / place), "--data", str(tmp_path / "data")]) == 1
+    db.close_database()
+    assert re.fullmatch(rf"cx-service: cannot write {tmp_path / place}: [^\n]+\n", capsys.readouterr().err)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder", "data"}
+
+
+def test_a_reader_that_stops_early_is_no_crash(tmp_path: Path) -> None:
+    command("import", "-", "--data", tmp_path / "data", input=json_lines(chat(5000)))
+    line = f"{sys.executable} {ROOT}/app.py export --data {tmp_path}/data | head -n 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60)
+    assert done.stdout == b'{"app":{"id":"%s","name":"Shop"}}\n' % APP.encode()
+    assert done.stderr == b""
+
+
+# The progress bar.
+
+
+def on_a_terminal(*arguments: object, stdin: Any = None) -> str:
+    """What a command shows on a terminal that is its standard error."""
+    ours, theirs = pty.openpty()
+    line = [sys.executable, str(ROOT / "app.py"), *map(str, arguments)]
+    with subprocess.Popen(
+        line, stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=environment()
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while chunk := os.read(ours, 1000):
+                shown += chunk
+        except OSError:  # the other side has hung up
+            pass
+        os.close(ours)
+        assert process.wait(30) == 0
+    return shown.decode()
+
+
+def test_a_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
+    path, data = told(tmp_path / "in", chat(500)), tmp_path / "data"
+    for shown in (on_a_terminal("import", path, "--data", data), on_a_terminal("export", "--data", data)):
+        percents = [int(number) for number in re.findall(r"\r\[[# ]{40}\] +(\d+)%", shown)]
+        assert percents == sorted(set(percents))
+        assert len(percents) > 50
+        assert shown.endswith(f"\r[{'#' * 40}] 100%\r\n")
+
+
+def test_no_bar_where_nothing_is_known_of_the_size(tmp_path: Path) -> None:
+    with told(tmp_path / "in", chat()).open("rb") as file:
+        assert on_a_terminal("import", "-", "--data", tmp_path / "data", stdin=file) == ""
+
+
+# Whatever is valid comes back.
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+INT64 = st.integers(LOW, HIGH)
+JSON = st.recursive(
+    st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+STAMPS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)).map(
+    lambda moment: moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+)
+
+
+def values(column: Any, ids: dict[str, list[str]]) -> st.SearchStrategy[Any]:
+    """What a column may hold, by its kind."""
+    if isinstance(column, (Identifier, Sortable)):
+        choices: st.SearchStrategy[Any] = st.uuids().map(str)
+        if column.refers_to:
+            choices = st.sampled_from(ids[column.refers_to])
+    elif isinstance(column, Word):
+        choices = st.sampled_from(column.wire.__args__)
+    elif isinstance(column, Text):
+        choices = ANY_TEXT
+    elif isinstance(column, Timestamp):
+        choices = STAMPS
+    elif isinstance(column, (Boolean, Flag)):
+        choices = st.booleans()
+    elif isinstance(column, Number):
+        choices = st.floats(allow_nan=False, allow_infinity=False)
+    elif isinstance(column, JsonAsBytes):
+        choices = st.lists(INT64, max_size=5) | JSON
+    else:
+        kinds = {Integers: st.lists(INT64), Strings: st.lists(ANY_TEXT), Document: st.dictionaries(ANY_TEXT, JSON)}
+        choices = kinds[type(column)]
+    return choices | st.none() if getattr(column, "null", False) else choices
+
+
+@st.composite
+def databases(draw: st.DrawFn) -> list[Record]:
+    """Some records of every kind that refer to each other."""
+    ids: dict[str, list[str]] = {}
+    for kind in RECORDS:
+        count = draw(st.integers(1, 3))
+        ids[kind] = [clock.ulid() if kind == "message" else clock.uuid() for _ in range(count)]
+    records: list[Record] = []
+    for kind, table in RECORDS.items():
+        for id in ids[kind]:
+            columns = {
+                name: values(column, ids) for name, column in members(table, export=True).items() if name != "id"
+            }
+            required = {name for name in columns if name in ("app_id", "user_id", "chat_session_id")}
+            optional = {name: columns[name] for name in columns.keys() - required}
+            row = draw(st.fixed_dictionaries({name: columns[name] for name in required}, optional=optional))
+            own = {"email": f"{id}@example.com"} if kind == "user" else {}
+            records.append({kind: {"id": id, **row, **own}})
+    return draw(st.permutations(records))
+
+
+def as_sent(column: Any, value: Any) -> Any:
+    """A given value as an export tells it."""
+    if isinstance(column, JsonAsBytes):
+        is_ready = isinstance(value, list) and all(type(item) is int for item in value)
+        return [] if value is None else value if is_ready else [*compact_json(value).encode()]
+    return value
+
+
+def wipe() -> None:
+    with db.bulk_write():
+        for table in RECORDS.values():
+            table.delete().execute()
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, database=None, suppress_health_check=[*HealthCheck], derandomize=True
+)
+@given(databases())
+def test_whatever_is_valid_comes_back(application: Any, records: list[Record]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        wipe()
+        assert transfer.take_in([told(Path(folder, "in"), records)]) == []
+        first = export()
+        Path(folder, "out").write_bytes(first)
+        wipe()
+        assert transfer.take_in([Path(folder, "out")]) == []
+        assert export() == first
+    rows = {(kind, row["id"]): row for line in first.splitlines() for kind, row in json.loads(line).items()}
+    derived = {"reply_snapshot", "body", "payload"}  # which lose the text of hidden messages
+    for kind, given_row in ((kind, row) for record in records for kind, row in record.items()):
+        columns, row = members(RECORDS[kind], export=True), rows[kind, given_row["id"]]
+        for name in given_row.keys() - derived:
+            if not isinstance(columns[name], Flag) and not (name == "conversation_id" and kind == "message"):
+                expected = as_sent(columns[name], given_row[name])
+                if expected is not None:
+                    assert row[name] == expected, name
+    assert len(rows) == len(records)
+
+
+def test_standard_input_is_read_once(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json_lines(chat()))))
+    assert transfer.take_in([None]) == []
+    assert User.select().count() == 1

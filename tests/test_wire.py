@@ -1,0 +1,672 @@
+"""What holds for every request and answer, whatever the operation: section 2 of the contract."""
+
+import dataclasses
+import json
+import logging
+import re
+import threading
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import app
+from service import clock, db
+from service.auth import tokens
+from service.errors import Refusal
+from service.models import App, ChatSession, KeptAnswer, LoginSession, Message, Notification
+from service.routes import operations
+from service.web import build_app
+from tests.conftest import Client
+from tests.samples import NOBODY, eve_fixture, hasten, routes  # noqa: F401
+
+CRASHED = "Something went wrong on our side; the log has the details under this request's identifier."
+
+
+def with_settings(client, settings, **changes):
+    """The same person, calling a service with other settings."""
+    other = build_app([*operations(), *routes], dataclasses.replace(settings, **changes))
+    return Client(other, client.token, client.user)
+
+
+def log_in_again(client, settings):
+    """A fresh token, when the old one has grown old."""
+    with db.write():
+        client.token = tokens.begin(client.user.id, settings).access_token
+
+
+def stored():
+    """All that a refusal must leave alone."""
+    tables = (App, ChatSession, Message, Notification, KeptAnswer)
+    return [list(table.select().tuples()) for table in tables]
+
+
+def refusals(kind):
+    """All that a client can be refused with."""
+    for child in kind.__subclasses__():
+        yield child
+        yield from refusals(child)
+
+
+class TestTheEnvelope:
+    def test_of_success_holds_success_and_data_and_nothing_else(self, eve):
+        reply = eve.put("/everything", {"name": "x"})
+        assert reply.json == {"success": True, "data": {"name": "x"}}
+        assert reply.headers["Content-Type"] == "application/json"
+
+    def test_of_a_list_has_exactly_the_meta_members_of_the_operation(self, eve):
+        assert set(eve.get(f"/apps?app_id={NOBODY}").meta) == {"next_cursor", "per_page"}
+        assert set(eve.get("/inbox").meta) == {"next_cursor", "page", "per_page", "total", "unread_count"}
+
+    def test_of_a_list_without_meta_has_none(self, alice, session):
+        assert alice.get(f"/chats/{session.id}/pinned-messages").json == {"success": True, "data": []}
+
+    def test_of_failure_holds_code_and_message_and_nothing_else(self, eve):
+        reply = eve.put("/everything", raw=b"nonsense")
+        assert set(reply.json) == {"success", "error"}
+        assert reply.json["success"] is False
+        assert set(reply.json["error"]) == {"code", "message"}
+
+    def test_codes_are_words_and_messages_sentences(self):
+        for kind in refusals(Refusal):
+            assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind.code), kind
+            assert re.fullmatch(r"[A-Z].*\.", " ".join(kind.__doc__.split())), kind
+
+    def test_stays_the_same_for_unknown_paths(self, anyone):
+        for path in (
+            "//nowhere",
+            "/",
+            "/nowhere",
+            "/chats/",
+            "//api/v1",
+            "//index.php",
+            "//healthz/",
+            "/chats//end",
+        ):
+            assert anyone.get(path).error == (404, "not_found"), path
+
+    @pytest.mark.parametrize(
+        "path", ["//healthz\n", f"/chats/{NOBODY}/archive\n", f"/chats/{NOBODY}/archive/", "//\xff"]
+    )
+    def test_almost_a_path_is_unknown(self, alice, path):
+        assert alice.post(path).error == (404, "not_found")
+
+    def test_stays_the_same_for_wrong_methods(self, anyone):
+        reply = anyone.delete(f"/chats/{NOBODY}/archive")
+        assert reply.error == (405, "method_not_allowed")
+        assert reply.headers["Allow"] == "OPTIONS, POST"
+        assert anyone.post("//healthz").headers["Allow"] == "GET, HEAD, OPTIONS"
+
+    @pytest.mark.parametrize("method", ["TRACE", "PROXY", "CONNECT", "FOO"])
+    def test_unusual_methods_are_wrong_methods(self, anyone, method):
+        assert anyone.call(method, "//healthz").error == (405, "method_not_allowed")
+
+    def test_unset_members_are_present(self, alice, session, say):
+        message = say()
+        [shown] = alice.get(f"/chats/{session.id}/messages").data
+        assert (shown["deleted_at"], shown["identity_id"], shown["reply_snapshot"]) == (None, None, [])
+        assert shown["id"] == message.id
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", shown["created_at"])
+
+
+class TestOtherMethods:
+    def test_options_answers_204_with_allow_and_no_body(self, anyone):
+        for path, allow in (("//healthz", "GET, HEAD, OPTIONS"), (f"/chats/{NOBODY}", "DELETE, OPTIONS")):
+            reply = anyone.call("OPTIONS", path)
+            assert (reply.status, reply.raw, reply.headers["Allow"]) == (204, b"", allow)
+            assert not {"Content-Type", "Content-Length"} & set(reply.headers)
+
+    def test_options_of_an_unknown_path_is_404(self, anyone):
+        assert anyone.call("OPTIONS", "/nowhere").error == (404, "not_found")
+
+    @pytest.mark.parametrize("path", ["/inbox", "/crash", "/nowhere", "/apps", "//healthz"])
+    def test_head_is_get_without_the_body(self, eve, path):
+        asked, got = eve.call("HEAD", path), eve.get(path)
+        assert (asked.status, asked.raw) == (got.status, b"")
+        for name in set(got.headers) - {"X-Request-ID"}:
+            assert asked.headers[name] == got.headers[name]
+
+    def test_head_needs_a_caller_too(self, anyone, session):
+        assert anyone.call("HEAD", f"/chats/{session.id}/messages").status == 401
+
+    def test_head_where_there_is_no_get_is_a_wrong_method(self, anyone):
+        reply = anyone.call("HEAD", "/auth/login")
+        assert (reply.status, reply.raw, reply.headers["Allow"]) == (405, b"", "OPTIONS, POST")
+
+
+class TestACrash:
+    def test_tells_the_client_nothing_and_the_log_everything(self, eve, caplog):
+        reply = eve.get("/crash", x_request_id="trace-me")
+        assert reply.error == (500, "internal_error")
+        assert reply.message == CRASHED
+        assert reply.headers["X-Request-ID"] == "trace-me"
+        assert b"secret" not in reply.raw
+        assert b"Traceback" not in reply.raw
+        assert "the secret of the house" in caplog.text
+        assert "request trace-me failed" in caplog.text
+
+    def test_undoes_what_the_operation_wrote_under_a_key(self, eve):
+        before = stored()
+        reply = eve.post("/apps", {"name": "x", "fails": True}, idempotency_key="k")
+        assert reply.error == (500, "internal_error")
+        assert stored() == before
+
+    def test_does_not_stop_the_next_request(self, eve):
+        eve.get("/crash")
+        assert eve.get("/inbox").status == 200
+
+
+class TestAnswersAreVerified:
+    @pytest.mark.parametrize(
+        ("path", "said"), [("/wrong-status", "refuse_wrongly answered 400"), ("/wrong-shape", "Expected `str`")]
+    )
+    def test_an_answer_that_is_not_declared_fails(self, eve, caplog, path, said):
+        assert eve.get(path).error == (500, "internal_error")
+        assert said in caplog.text
+
+    def test_only_while_testing(self, eve, settings):
+        plain = with_settings(eve, settings, verify_answers=False)
+        assert plain.get("/wrong-status").error == (400, "session_not_found")
+        assert plain.get("/wrong-shape").data == {"text": 5}
+
+
+@contextmanager
+def locked():
+    """Another process is writing, for longer than this one waits."""
+    hasten()
+    other = db.sqlite3.connect(db.database.database)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.rollback()
+        other.close()
+
+
+@contextmanager
+def full():
+    """No page of the disk is left."""
+    pages = db.database.execute_sql("PRAGMA page_count").fetchone()[0]
+    usual = db.database.execute_sql("PRAGMA max_page_count").fetchone()[0]
+    db.database.execute_sql(f"PRAGMA max_page_count = {pages}")
+    yield
+    db.database.execute_sql(f"PRAGMA max_page_count = {usual}")
+
+
+@contextmanager
+def read_only():
+    """The file cannot be written."""
+    db.database.execute_sql("PRAGMA query_only = 1")
+    yield
+    db.database.execute_sql("PRAGMA query_only = 0")
+
+
+class TestADatabaseThatCannotWrite:
+    LONG = {"name": "x" * 100_000}
+
+    @pytest.mark.parametrize("trouble", [locked, full, read_only])
+    @pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k"}], ids=["plain", "with a key"])
+    def test_is_503_and_changes_nothing_and_later_it_works(self, eve, trouble, headers):
+        before = stored()
+        with trouble():
+            reply = eve.post("/apps", self.LONG, **headers)
+            assert reply.error == (503, "storage_unavailable")
+            assert int(reply.headers["Retry-After"]) > 0
+        assert stored() == before
+        assert eve.post("/apps", self.LONG, **headers).status == 201
+
+    @pytest.mark.parametrize("trouble", [locked, full, read_only])
+    def test_can_still_be_read_even_with_a_token_that_was_never_used(self, eve, settings, trouble):
+        with db.write():
+            old = tokens.begin(eve.user.id, settings)
+        eve.token = tokens.rotate(old.refresh_token, settings).access_token
+        with trouble():
+            assert eve.get("/inbox").status == 200
+
+    @pytest.mark.parametrize("trouble", [locked, read_only])
+    def test_is_not_ready(self, anyone, trouble):
+        assert anyone.get("//readyz").data == {"status": "ready"}
+        with trouble():
+            assert anyone.get("//readyz").error == (503, "storage_unavailable")
+            assert anyone.get("//healthz").status == 200
+
+
+MALFORMED_IDS = {
+    "a word": "latest",
+    "braces": "{%s}",
+    "urn": "urn:uuid:%s",
+    "blank": " %s",
+    "newline": "%s\n",
+    "not UTF-8": "%s\xff",
+    "only not UTF-8": "\xff",
+    "NUL": "%s\0",
+    "too long": "%s0",
+    "percent": "%%25",
+}
+
+
+class TestIdentifiers:
+    @pytest.mark.parametrize("kind", MALFORMED_IDS)
+    def test_malformed_ones_are_400_and_never_404(self, alice, session, say, kind):
+        form, message = MALFORMED_IDS[kind], say()
+        for id in (session.id, NOBODY):
+            wrong = form % id if "%s" in form else form
+            assert alice.post(f"/chats/{wrong}/archive").error == (400, "invalid_id")
+            assert alice.delete(f"/chats/{wrong}").error == (400, "invalid_id")
+        wrong = form % message.id if "%s" in form else form
+        assert alice.post(f"/chats/{session.id}/messages/{wrong}/pin").error == (400, "invalid_id")
+
+    def test_other_spellings_of_uuids_are_malformed(self, alice, session):
+        arabic = session.id.translate({ord(str(digit)): chr(0x660 + digit) for digit in range(10)})
+        as_wsgi = arabic.encode().decode("latin-1")
+        for wrong in (session.id.replace("-", ""), as_wsgi, session.id.replace("-", "_"), session.id[:-1]):
+            assert alice.get(f"/chats/{wrong}/messages").error == (400, "invalid_id")
+
+    def test_other_spellings_of_ulids_are_malformed(self, alice, session, say):
+        id = say().id
+        for wrong in (id[:-1], f"8{id[1:]}", f"{id[:-1]}I", f"{id[:-1]}\u0131".encode().decode("latin-1"), session.id):
+            assert alice.delete(f"/chats/{session.id}/messages/{wrong}/pin").error == (400, "invalid_id")
+
+    def test_the_message_names_the_identifier(self, alice, session):
+        assert alice.delete(f"/chats/{session.id}/messages/x").message == "message_id: expected a ULID."
+        assert alice.delete("/chats/x").message == "id: expected a UUID."
+
+    def test_case_does_not_matter(self, alice, session, say):
+        message = say()
+        pinned = alice.post(f"/chats/{session.id.upper()}/messages/{message.id.lower()}/pin")
+        assert pinned.data == {"pinned": True}
+
+    def test_both_are_read_before_either_is_looked_up(self, alice):
+        assert alice.delete(f"/chats/{NOBODY}/messages/x").error == (400, "invalid_id")
+
+
+class TestTheOrderOfChecks:
+    def test_path_and_method_come_before_the_caller(self, anyone):
+        assert anyone.get("/nowhere").error[0] == 404
+        assert anyone.get(f"/chats/{NOBODY}/archive").error[0] == 405
+
+    def test_then_caller_then_identifier_then_existence_then_permission_then_query_and_body(
+        self, eve, anyone, bob, session
+    ):
+        bad = {"raw": b"{"}
+        stranger = Client(eve.application)
+        other = Client(eve.application, bob.token, bob.user)
+        assert stranger.put("/sessions/x?app_id=x", **bad).error == (401, "missing_credentials")
+        assert eve.put("/sessions/x?app_id=x", **bad).error == (400, "invalid_id")
+        assert eve.put(f"/sessions/{NOBODY}?app_id=x", **bad).error == (404, "session_not_found")
+        assert other.put(f"/sessions/{session.id}?app_id=x", **bad).error == (403, "forbidden")
+        assert eve.put(f"/sessions/{session.id}?app_id=x", **bad).error == (400, "invalid_parameter")
+        assert eve.put(f"/sessions/{session.id}?app_id={NOBODY}", **bad).error == (400, "invalid_json")
+        assert eve.put(f"/sessions/{session.id}?app_id={NOBODY}", {"name": "x"}).data == {"text": session.id}
+
+    def test_holds_for_a_present_operation(self, anyone, alice, bob, session):
+        bad = {"raw": b"{"}
+        assert anyone.put("/chats/x/status", **bad).error[0] == 401
+        assert bob.put("/chats/x/status", **bad).error == (400, "invalid_id")
+        assert bob.put(f"/chats/{NOBODY}/status", **bad).error == (404, "session_not_found")
+        assert bob.put(f"/chats/{session.id}/status", **bad).error == (403, "forbidden")
+        assert alice.put(f"/chats/{session.id}/status", **bad).error == (400, "invalid_json")
+
+    def test_a_foreign_session_stays_hidden_by_size_of_body(self, bob, session):
+        assert bob.put(f"/chats/{session.id}/status", raw=b"x" * 2**21).error == (403, "forbidden")
+
+
+class TestRequestIds:
+    def test_are_made_anew_for_each_request(self, anyone):
+        given = {anyone.get("//healthz").headers["X-Request-ID"] for _ in range(20)}
+        assert len(given) == 20
+
+    @pytest.mark.parametrize("path", ["//healthz", "/nowhere", "/auth/login"])
+    def test_are_taken_from_the_client_if_they_are_harmless(self, anyone, path):
+        assert anyone.get(path, x_request_id="Trace_1.2-3").headers["X-Request-ID"] == "Trace_1.2-3"
+
+    @pytest.mark.parametrize(
+        "hostile", ["", "a b", "a\r\nSet-Cookie: x=1", "a\n", "x" * 65, "é", "<b>", "a;b", "\u0661", "a\0"]
+    )
+    def test_are_never_reflected_otherwise(self, anyone, caplog, hostile):
+        caplog.set_level(logging.INFO)
+        chosen = anyone.get("//healthz", x_request_id=hostile).headers["X-Request-ID"]
+        assert re.fullmatch(r"[0-9a-f]{16}", chosen)
+        assert not hostile or hostile not in caplog.text
+
+    def test_stand_in_the_log_line(self, eve, caplog):
+        caplog.set_level(logging.INFO, "cx.requests")
+        for path in ("//healthz", "/nowhere", "/inbox"):
+            id = eve.get(path).headers["X-Request-ID"]
+            assert caplog.records[-1].getMessage().endswith(id)
+
+
+class TestTheLog:
+    FORGED = "\n2026-11-20 INFO GET /admin 200\r\x1b[31m\u2028\x85"
+
+    @pytest.mark.parametrize("place", ["path", "method", "query", "user_agent"])
+    def test_cannot_be_forged(self, anyone, caplog, place):
+        caplog.set_level(logging.INFO, "cx.requests")
+        forged = self.FORGED.encode().decode("latin-1")
+        method = f"GET{forged}" if place == "method" else "GET"
+        path = {"path": f"//healthz{forged}", "query": f"//healthz?{forged}"}.get(place, "//healthz")
+        anyone.call(method, path, **({"user_agent": forged} if place == "user_agent" else {}))
+        [line] = [record.getMessage() for record in caplog.records]
+        assert re.fullmatch(r"[!-~]+ [!-~]+ \d{3} \d+\.\dms [0-9a-f]{16}", line)
+
+    def test_names_method_path_status_and_time(self, anyone, caplog):
+        caplog.set_level(logging.INFO, "cx.requests")
+        anyone.get("//healthz?token=hidden")
+        assert re.fullmatch(r"GET /healthz 200 \d+\.\dms [0-9a-f]{16}", caplog.records[-1].getMessage())
+        assert "hidden" not in caplog.text
+
+
+class TestHeaders:
+    def test_answers_for_a_caller_are_private(self, alice, session):
+        assert alice.get(f"/chats/{session.id}/messages").headers["Cache-Control"] == "private, no-cache"
+
+    def test_tokens_are_never_stored(self, anyone, alice):
+        from tests.conftest import PASSWORD
+
+        given = anyone.post("/auth/login", {"email": "alice@example.com", "password": PASSWORD})
+        assert given.headers["Cache-Control"] == "no-store"
+        traded = anyone.post("/auth/refresh", {"refresh_token": given.data["tokens"]["refresh_token"]})
+        assert traded.headers["Cache-Control"] == "no-store"
+
+    def test_nobody_guesses_at_the_type_of_content(self, anyone):
+        for path in ("//healthz", "/nowhere", "/auth/login"):
+            assert anyone.get(path).headers["X-Content-Type-Options"] == "nosniff"
+
+    def test_a_missing_and_a_wrong_token_are_challenged(self, anyone):
+        for header, code in (
+            ("", "missing_credentials"),
+            ("Basic eDp5", "missing_credentials"),
+            ("Bearer x", "invalid_token"),
+        ):
+            reply = anyone.get(f"/chats/{NOBODY}/messages", authorization=header)
+            assert reply.error == (401, code)
+            assert reply.headers["Www-Authenticate"].startswith("Bearer")
+
+
+class TestCallsFromOtherOrigins:
+    ORIGIN = "https://chat.example"
+
+    @staticmethod
+    def allowances(reply):
+        return {name: value for name, value in reply.headers.items() if name.startswith("Access-Control-")}
+
+    @pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+    def test_are_off_by_default(self, anyone, method):
+        assert not self.allowances(anyone.call(method, "//healthz", origin=self.ORIGIN))
+
+    @pytest.mark.parametrize("path", ["/inbox", "/nowhere", "/crash", "//readyz"])
+    def test_are_allowed_for_named_origins_whatever_the_answer(self, eve, settings, path):
+        client = with_settings(eve, settings, allow_origin=("https://other.example", self.ORIGIN))
+        reply = client.get(path, origin=self.ORIGIN)
+        assert reply.headers["Access-Control-Allow-Origin"] == self.ORIGIN
+        assert reply.headers["Vary"] == "Origin"
+        assert "X-Request-Warning" in reply.headers["Access-Control-Expose-Headers"]
+
+    def test_are_announced_by_a_preflight_without_credentials(self, eve, settings):
+        client = with_settings(Client(None), settings, allow_origin=(self.ORIGIN,))
+        asked = {"origin": self.ORIGIN, "access_control_request_method": "PUT"}
+        reply = client.call("OPTIONS", f"/chats/{NOBODY}/status", **asked)
+        assert reply.status == 204
+        assert "PUT" in reply.headers["Access-Control-Allow-Methods"]
+        for name in ("Authorization", "Content-Type", "Idempotency-Key"):
+            assert name in reply.headers["Access-Control-Allow-Headers"]
+
+    @pytest.mark.parametrize(
+        "origin", ["https://evil.example", "null", "https://chat.example.evil", "HTTPS://CHAT.EXAMPLE", ""]
+    )
+    def test_stay_off_for_others(self, eve, settings, origin):
+        reply = with_settings(eve, settings, allow_origin=(self.ORIGIN,)).get("/inbox", origin=origin)
+        assert not self.allowances(reply)
+        assert reply.headers["Vary"] == "Origin"
+
+
+class TestIdempotencyKeys:
+    BODY = {"name": "Bakery"}
+
+    def test_a_repeated_request_gets_the_first_answer_and_acts_once(self, eve):
+        first = eve.post("/apps", self.BODY, idempotency_key="k1")
+        again = eve.post("/apps", self.BODY, idempotency_key="k1")
+        assert (first.status, first.raw) == (again.status, again.raw) == (201, first.raw)
+        assert "Idempotency-Replayed" not in first.headers
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert App.select().where(App.name == "Bakery").count() == 1
+
+    def test_without_a_key_each_request_acts(self, eve):
+        assert eve.post("/apps", self.BODY).data != eve.post("/apps", self.BODY).data
+
+    def test_an_empty_key_is_none(self, eve):
+        answers = [eve.post("/apps", self.BODY, idempotency_key="").data["id"] for _ in range(2)]
+        assert len(set(answers)) == 2
+
+    def test_another_body_under_the_same_key_is_refused(self, eve):
+        eve.post("/apps", self.BODY, idempotency_key="k1")
+        before = stored()
+        reply = eve.post("/apps", {"name": "Butcher"}, idempotency_key="k1")
+        assert reply.error == (400, "idempotency_key_reused")
+        assert stored() == before
+
+    def test_keys_belong_to_a_user_and_an_operation(self, eve, bob):
+        other = Client(eve.application, bob.token, bob.user)
+        made = [eve.post("/apps", self.BODY, idempotency_key="k1")]
+        made += [eve.post("/other-apps", self.BODY, idempotency_key="k1")]
+        made += [other.post("/apps", self.BODY, idempotency_key="k1")]
+        assert len({reply.data["id"] for reply in made}) == 3
+
+    def test_are_kept_for_24_hours(self, host_clock, eve, settings):
+        log_in_again(eve, settings)
+        first = eve.post("/apps", self.BODY, idempotency_key="k1").data
+        host_clock.forward(hours=23, minutes=59)
+        log_in_again(eve, settings)
+        assert eve.post("/apps", self.BODY, idempotency_key="k1").data == first
+        host_clock.forward(minutes=1)
+        log_in_again(eve, settings)
+        later = eve.post("/apps", {"name": "Butcher"}, idempotency_key="k1")
+        assert later.status == 201
+        assert later.data["name"] == "Butcher"
+        assert KeptAnswer.select().count() == 1
+
+    def test_a_refused_request_leaves_the_key_free(self, eve):
+        assert eve.post("/apps", {"name": 5}, idempotency_key="k1").error == (400, "invalid_body")
+        assert eve.post("/apps", self.BODY, idempotency_key="k1").status == 201
+
+    def test_a_failed_act_leaves_the_key_free_and_nothing_else(self, eve):
+        eve.post("/apps", {**self.BODY, "fails": True}, idempotency_key="k1")
+        assert not App.select().where(App.name == "Bakery").exists()
+        assert eve.post("/apps", self.BODY, idempotency_key="k1").status == 201
+
+    def test_act_once_when_sent_at_the_same_time(self, eve):
+        answers = []
+
+        def send():
+            answers.append(eve.post("/apps", self.BODY, idempotency_key="k1").raw)
+            db.close_database()
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 4
+        assert len(set(answers)) == 1
+        assert App.select().where(App.name == "Bakery").count() == 1
+
+    @pytest.mark.parametrize("key", ["x" * 256, "a\x07b", "a\nb"])
+    def test_unreasonable_ones_are_refused(self, eve, key):
+        assert eve.post("/apps", self.BODY, idempotency_key=key).error == (400, "bad_request")
+
+    def test_mean_nothing_where_nothing_is_created(self, eve):
+        for name in ("a", "b"):
+            assert eve.put("/everything", {"name": name}, idempotency_key="k1").data == {"name": name}
+
+
+@pytest.fixture
+def notices(alice):
+    """Seven notifications of Alice, three of them made in the same millisecond."""
+    for number in range(7):
+        at = clock.timestamp(1_800_000_000_000 + max(0, number - 2) * 1000)
+        Notification.create(title=f"n{number}", user_id=alice.user.id, created_at=at)
+
+
+def titles(reply):
+    return [notice["title"] for notice in reply.data]
+
+
+def next_cursor(client, path):
+    cursor = client.get(path).meta["next_cursor"]
+    assert cursor
+    return cursor
+
+
+class TestCursors:
+    def test_walk_a_list_without_gaps_or_repetitions(self, eve, notices):
+        found, cursor, pages = [], "", 0
+        while True:
+            reply = eve.get(f"/inbox?limit=2{cursor and '&cursor=' + cursor}")
+            pages += 1
+            assert (reply.meta["page"], reply.meta["per_page"], reply.meta["total"]) == (pages, 2, 7)
+            found += titles(reply)
+            cursor = reply.meta["next_cursor"]
+            if not cursor:
+                break
+        assert pages == 4
+        assert found[:4] == ["n6", "n5", "n4", "n3"]
+        assert sorted(found) == [f"n{number}" for number in range(7)]
+
+    def test_are_empty_at_the_end_also_when_the_last_page_is_full(self, eve, notices):
+        assert eve.get("/inbox?limit=7").meta["next_cursor"] == ""
+        assert eve.get("/inbox?limit=6").meta["next_cursor"] != ""
+
+    def test_are_opaque_and_safe_in_urls(self, eve, notices):
+        assert re.fullmatch(r"[A-Za-z0-9._-]+", next_cursor(eve, "/inbox?limit=2"))
+
+    def test_altered_by_one_character_anywhere_are_invalid(self, alice, session, say):
+        for _ in range(3):
+            say()
+        path = f"/chats/{session.id}/messages?limit=1"
+        cursor = next_cursor(alice, path)
+        last = len(cursor) - 1
+        for place, character in enumerate(cursor):
+            # The last character of unpadded base64 carries bits that count and bits that do not.
+            others = (
+                [other for other in "AQgw" if other != character]
+                if place == last
+                else ["a" if character != "a" else "b"]
+            )
+            for other in others:
+                altered = cursor[:place] + other + cursor[place + 1 :]
+                assert alice.get(f"{path}&cursor={altered}").error == (400, "invalid_cursor"), (place, other)
+
+    @pytest.mark.parametrize("wrong", ["", "x", "a.b", "é", "%ff", "%00", "..", "cxa_x", "0" * 10_000])
+    def test_made_up_ones_are_invalid(self, alice, session, wrong):
+        assert alice.get(f"/chats/{session.id}/messages?cursor={wrong}").error == (400, "invalid_cursor")
+
+    def test_shortened_or_lengthened_ones_are_invalid(self, alice, session, say):
+        for _ in range(2):
+            say()
+        path = f"/chats/{session.id}/messages?limit=1"
+        cursor = next_cursor(alice, path)
+        for wrong in (cursor[:-1], cursor + "A", cursor + ".", f"{cursor}%0a", f"%20{cursor}", cursor.upper()):
+            assert alice.get(f"{path}&cursor={wrong}").error == (400, "invalid_cursor"), wrong
+
+    def test_of_another_session_caller_filter_or_operation_are_invalid(
+        self, alice, agent, eve, session, say, shop, bot
+    ):
+        for _ in range(2):
+            say()
+        other = ChatSession.create(app_id=shop.id, user_id=alice.user.id, bot_id=bot.id)
+        cursor = next_cursor(alice, f"/chats/{session.id}/messages?limit=1")
+        assert alice.get(f"/chats/{other.id}/messages?cursor={cursor}").error == (400, "invalid_cursor")
+        assert agent.get(f"/chats/{session.id}/messages?cursor={cursor}").error == (400, "invalid_cursor")
+        assert eve.get(f"/apps?app_id={NOBODY}&cursor={cursor}").error == (400, "invalid_cursor")
+        App.create(name="One more")
+        cursor = next_cursor(eve, f"/apps?app_id={NOBODY}&per_page=1")
+        assert eve.get(f"/apps?app_id={NOBODY}&cursor={cursor}&per_page=5").status == 200
+        assert eve.get(f"/apps?app_id={NOBODY}&cursor={cursor}&search=x").error == (400, "invalid_cursor")
+
+    def test_select_nothing_where_the_document_lists_no_400(self, eve, notices):
+        cursor = next_cursor(eve, "/inbox?limit=2")
+        for wrong in (f"{cursor}x", "", cursor[1:]):
+            reply = eve.get(f"/inbox?limit=2&cursor={wrong}")
+            assert (reply.status, reply.data) == (200, [])
+            assert reply.meta["next_cursor"] == ""
+            assert reply.headers["X-Request-Warning"].startswith("cursor: ")
+        assert eve.get(f"/inbox?unread_only=true&cursor={cursor}").data == []
+
+    def test_survive_closing_and_reopening_the_database(self, alice, settings, session, say):
+        for number in range(3):
+            say(f"line {number}")
+        path = f"/chats/{session.id}/messages?limit=1"
+        cursor = next_cursor(alice, path)
+        expected = alice.get(f"{path}&cursor={cursor}").data
+        db.close_database()
+        again = Client(app.build(settings), alice.token)
+        assert again.get(f"{path}&cursor={cursor}").data == expected
+
+    def test_grant_nothing_once_the_login_session_ended(self, alice, session, say):
+        for _ in range(2):
+            say()
+        cursor = next_cursor(alice, f"/chats/{session.id}/messages?limit=1")
+        LoginSession.end_all(alice.user.id)
+        assert alice.get(f"/chats/{session.id}/messages?cursor={cursor}").error == (401, "invalid_token")
+
+    def test_an_ulid_is_a_position_in_messages_in_any_case(self, alice, session, say):
+        first, second, third = (say(f"line {number}").id for number in range(3))
+        path = f"/chats/{session.id}/messages?cursor={second.lower()}"
+        assert [message["id"] for message in alice.get(path).data] == [third]
+        assert [message["id"] for message in alice.get(f"{path}&direction=backward").data] == [first]
+
+    def test_a_cursor_turns_round_in_the_middle_of_a_walk(self, alice, session, say):
+        lines = [say(f"line {number}").id for number in range(4)]
+        path = f"/chats/{session.id}/messages?limit=2"
+        cursor = next_cursor(alice, path)
+        assert [message["id"] for message in alice.get(f"{path}&cursor={cursor}").data] == lines[2:]
+        back = alice.get(f"{path}&cursor={cursor}&direction=backward").data
+        assert [message["id"] for message in back] == lines[:1]
+
+
+class TestRepeatedRequests:
+    @pytest.mark.parametrize(("verb", "answer"), [("archive", "archived"), ("end", "resolved")])
+    def test_archive_and_end_answer_the_second_time_as_the_first(self, alice, session, verb, answer):
+        replies = [alice.post(f"/chats/{session.id}/{verb}").data for _ in range(2)]
+        assert replies == [{"status": answer}] * 2
+
+    def test_status_answers_the_second_time_as_the_first(self, alice, session):
+        replies = [alice.put(f"/chats/{session.id}/status", {"status": "pending"}).data for _ in range(2)]
+        assert replies == [{"status": "pending"}] * 2
+
+    @pytest.mark.parametrize(
+        ("method", "rest", "answer", "column"),
+        [
+            ("POST", "/pin", {"pinned": True}, "pinned_at"),
+            ("DELETE", "/pin", {"unpinned": True}, "pinned_at"),
+            ("DELETE", "", {"deleted": True}, "deleted_at"),
+        ],
+        ids=["pin", "unpin", "delete"],
+    )
+    def test_messages_keep_the_first_timestamp(
+        self, host_clock, alice, settings, session, say, method, rest, answer, column
+    ):
+        log_in_again(alice, settings)
+        message, states = say(), []
+        for _ in range(2):
+            assert alice.call(method, f"/chats/{session.id}/messages/{message.id}{rest}").data == answer
+            states.append(
+                (getattr(Message.get_by_id(message.id), column), ChatSession.get_by_id(session.id).shown_total)
+            )
+            host_clock.forward(minutes=1)
+        assert states[0] == states[1]
+
+
+def test_time_and_identifiers_never_go_backwards(host_clock: Any) -> None:
+    earlier = clock.timestamp(), clock.ulid()
+    host_clock.back(hours=2)
+    later = clock.timestamp(), clock.ulid()
+    assert later[0] >= earlier[0]
+    assert later[1] > earlier[1]
+
+
+def test_nothing_in_an_answer_is_escaped_twice(eve) -> None:
+    name = 'Quote " backslash \\ newline \n and \u2028 \U0001f35e </script>'
+    reply = eve.post("/apps", {"name": name})
+    assert reply.data["name"] == name
+    assert json.loads(reply.raw)["data"]["id"] == App.get(App.name == name).id
