@@ -17,7 +17,6 @@ from service.fields import row_json
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
 
-FIXED_SQLITE = (3, 51, 3)  # older ones can corrupt a database that two connections write to (WAL-reset bug)
 FILE_NAME = "service.db"
 
 # Order matters: nothing that touches the file comes before the busy timeout, which `timeout=` sets.
@@ -57,6 +56,12 @@ class Table(peewee.Model):
     class Meta:
         database = database
         legacy_table_names = False
+
+
+def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
+    """Whether this SQLite can corrupt a database that two connections write to (sqlite.org/wal.html#walresetbug)."""
+    mended = {(3, 44): 6, (3, 50): 7}
+    return version < (3, 51, 3) and version[2] < mended.get((version[0], version[1]), version[2] + 1)
 
 
 def open_database(folder: Path) -> Path:

@@ -23,7 +23,7 @@ DEEPEST = 100
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
 
 _EXPECTED = re.compile(r"^Expected `(.+?)`, got `(.+?)`$")
-_PLACE = re.compile(r"^(.*?)(?: - at `(.+)`)?$", re.DOTALL)
+_PLACE = re.compile(r"^(.*?)(?: - at `([^`]+)`)?$", re.DOTALL)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 

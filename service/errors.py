@@ -7,6 +7,8 @@ Codes and statuses are section 7 of the document and section 2 of the contract.
 from collections.abc import Collection, Iterator
 from typing import ClassVar, NamedTuple
 
+LONGEST = 500  # characters of a sentence, in which something that the client sent may stand
+
 
 class Told(NamedTuple):
     """What the client is told of a refusal."""
@@ -24,7 +26,7 @@ class Refusal(Exception):
     code: ClassVar[str]
 
     def __init__(self, detail: str = "", *, headers: dict[str, str] | None = None) -> None:
-        super().__init__(detail or self.sentence())
+        super().__init__(detail[:LONGEST] or self.sentence())
         self.headers = headers or {}
 
     @classmethod

@@ -24,6 +24,7 @@ from service.settings import Settings
 
 log = logging.getLogger("cx.server")
 
+UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
 PATIENCE = 10.0  # seconds until draining ends, whatever is still running
 BACK_OFF = 1.0  # seconds before a worker that died is replaced
@@ -55,6 +56,15 @@ class _Refusal(ErrorTask):  # type: ignore[misc]
 class _Channel(HTTPChannel):  # type: ignore[misc]
     task_class = _Answer
     error_task_class = _Refusal
+
+    def handle_close(self) -> None:
+        """Close; what was sent and not read is read away first, else the kernel takes our last answer back."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+            for _ in range(64):
+                if not self.socket.recv(65536):
+                    break
+        super().handle_close()
 
     def is_idle(self) -> bool:
         """Whether nothing was asked and nothing is on its way out."""
@@ -89,11 +99,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         """Serve until `is_over`, then take no more connections, answer what was asked, and return."""
         while not is_over():
             self._turn(1.0)
-        self.draining = True
         self.handle_accepted_already()
         begun = time.monotonic()
         while self.active_channels and time.monotonic() - begun < PATIENCE:
             self._turn(0.05)
+            self.draining = time.monotonic() - begun > UNISON
             for channel in list(self.active_channels.values()):
                 if channel.is_idle() and time.monotonic() - begun > GRACE:
                     channel.handle_close()
@@ -119,7 +129,7 @@ def listen(host: str, port: int) -> socket.socket:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, proto)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(address)
+    sock.bind((address[0], port, *address[2:]))  # getaddrinfo takes 65536 for 0
     sock.listen(1024)
     return sock
 
@@ -133,13 +143,20 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
 
 def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings) -> int:
     stop = threading.Event()
+    servers: list[Server] = []
+
+    def be_told(*_: Any) -> None:
+        stop.set()
+        for server in servers:
+            server.pull_trigger()  # poll() goes on waiting after a signal
+
     for number in STOPPING:
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, be_told)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
-    server = Server(make_application(), sock, settings)
-    server.run_until(stop.is_set)
+    servers.append(Server(make_application(), sock, settings))
+    servers[0].run_until(stop.is_set)
     return 0
 
 

@@ -309,6 +309,17 @@ def test_a_private_answer_may_quote_a_private_note(agent, session, note):
     assert bytes(walk(agent, f"/chats/{session.id}/messages")[1]["reply_snapshot"]) == b'{"text":"between us"}'
 
 
+def test_no_notification_tells_a_customer_of_a_private_note(alice, agent, session, note):
+    hidden = note("between us")
+    for client in (alice, agent):
+        payload = as_stored({"text": "between us", "message_id": hidden.id})
+        Notification.create(user_id=client.user.id, body="between us", payload=payload, message_id=hidden.id)
+    settle([session.id])
+    assert Notification.get(Notification.user_id == agent.user.id).body == "between us"
+    told = Notification.get_or_none(Notification.user_id == alice.user.id)
+    assert told is None or (told.body, told.payload) == ("", "[]")
+
+
 def test_deleting_a_private_note_lowers_the_total_of_staff_only(alice, agent, session, say, note):
     say()
     hidden = note()
@@ -513,6 +524,12 @@ def test_altered_cursors_are_refused(alice, session):
         for text in set(altered) - {cursor}:
             reply = messages(alice, session, f"cursor={text}")
             assert reply.error == (400, "invalid_cursor"), text
+
+
+def test_a_cursor_does_not_mind_how_the_session_is_spelt(alice, session):
+    said = fill(session, 3)
+    cursor = alice.get(f"/chats/{session.id.upper()}/messages?limit=1").meta["next_cursor"]
+    assert [message["id"] for message in messages(alice, session, f"cursor={cursor}").data] == said[1:]
 
 
 def test_a_cursor_given_twice_is_400(alice, session):

@@ -104,6 +104,17 @@ class TestBodies:
         ):
             assert place in eve.put("/everything", raw=raw).message
 
+    def test_faults_are_told_briefly_however_long_they_are(self, eve):
+        long = b"x" * 100_000
+        for raw in (b'{"kind": "%s"}', b'{"%s": "\\u0000"}', b'{"x%s": 1, "x%s": 2}', b'{"x": %s}'):
+            assert len(eve.put("/everything", raw=raw.replace(b"%s", long)).message) <= 500
+        warned = eve.patch("/inbox", raw=b'{"%s": 1, "%s": 2}'.replace(b"%s", long)).headers["X-Request-Warning"]
+        assert len(warned) < 600
+
+    def test_what_was_sent_does_not_change_the_place_of_the_fault(self, eve):
+        for word in ("cat - at `$.name`", "cat - at `$.name`s", "`, got `int`"):
+            assert eve.put("/everything", {"kind": word}).message.startswith("$.kind: ")
+
     def test_of_100_levels_are_taken(self, eve):
         for core in (b"", b"1", b'"x"'):
             assert eve.put("/everything", raw=nested(100, core=core)).status == 200

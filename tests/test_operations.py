@@ -129,7 +129,7 @@ class TestEveryOperation:
 class TestEveryDeclaration:
     @every()
     def test_has_a_summary_of_one_sentence(self, operation):
-        assert re.fullmatch(r"[A-Z][^\n]{5,118}[a-z`)]\.", operation.summary)
+        assert re.fullmatch(r"[A-Z][^\n]{5,118}[\w`)]\.", operation.summary)
 
     @every()
     def test_names_the_handler_verb_noun(self, operation):
@@ -239,7 +239,7 @@ class TestDeclaringAnOperation:
         routes.get("/x", answers=(200,))(told)
         assert next(iter(routes)).needed_scope == "chats:read"
 
-    @pytest.mark.parametrize("word", ["answer", "pubic", "metas", "handler"])
+    @pytest.mark.parametrize("word", ["answer", "pubic", "metas"])
     def test_refuses_words_it_does_not_know(self, word):
         with pytest.raises(TypeError, match=word):
             declare(**{word: True})

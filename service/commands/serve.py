@@ -1,6 +1,7 @@
 """`serve`: the service itself."""
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from service import assets, db, server, transfer
 from service.commands import Stop
 from service.settings import Settings
+
+log = logging.getLogger("cx.server")
 
 DEMO_EMAIL = "alice@demo.example"
 DEMO_PASSWORD = "demo-password"
@@ -33,6 +36,9 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     url = settings.public_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if flags.demo:
         print(fill_with_demo(url), flush=True)
+    if db.has_wal_reset_bug(db.sqlite3.sqlite_version_info):
+        version = db.sqlite3.sqlite_version
+        log.warning("SQLite %s can damage a database that several connections write to; use 3.51.3 or newer", version)
     db.close_database()  # each worker opens its own
     print(f"cx-service listens on {url}", file=sys.stderr, flush=True)
 
@@ -46,7 +52,7 @@ def fill_with_demo(url: str) -> str:
     """Import the demo into a database that is still empty; what to try, for people to read."""
     from service.models import ChatSession, User
 
-    if not User.select().exists():
+    if not transfer.count_rows():
         path = demo_file()
         faults = transfer.take_in([path])
         if faults:

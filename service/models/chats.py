@@ -24,7 +24,7 @@ from service.fields import (
     reference,
 )
 from service.models.inbox import Notification
-from service.models.people import Caller
+from service.models.people import Caller, User
 
 LIVE = ("open", "active", "pending", "snoozed", "on_hold")
 OVER = ("resolved", "ended", "closed")
@@ -235,6 +235,11 @@ def settle(touched: Collection[str]) -> None:
         ChatSession.id.in_(some)
     ).execute()
     silence(own & (Message.deleted_at.is_null(False) | Message.gdpr_purged_at.is_null(False)))
+    # A customer never meets a private note, neither quoted in a public reply nor announced.
+    notes = Message.select(Message.id).where(own, Message.is_private)
+    customers = User.select(User.id).where(User.role == "user")
+    told = Notification.message_id.in_(notes) & Notification.user_id.in_(customers)
+    Notification.update(body="", payload="[]").where(told).execute()
     quoted = Message.alias("quoted")
     private = quoted.select(quoted.id).where(quoted.id == Message.reply_to_message_id, quoted.is_private)
     Message.update(reply_snapshot="[]").where(own, ~Message.is_private, peewee.fn.EXISTS(private)).execute()
