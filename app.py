@@ -2,12 +2,11 @@
 
 import sys
 
-import peewee
-
-from service import clock, db, migrations
+from service import db, migrations
 from service.auth import signing
 from service.edge import Edge
-from service.models import Message, SigningKey
+from service.models import SigningKey
+from service.models.keeping import hold_clock
 from service.routes import operations
 from service.settings import Settings
 from service.web import build_app
@@ -24,8 +23,7 @@ def prepare(settings: Settings) -> None:
     db.open_database(settings.data)
     migrations.migrate()
     SigningKey.ensure()
-    newest = Message.select(peewee.fn.max(Message.id)).scalar()
-    clock.not_before(clock.ulid_time(newest) if newest else 0)
+    hold_clock()
     signing.forget_keys()
 
 

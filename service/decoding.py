@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,7 +17,7 @@ from service import clock
 from service.db import Position
 from service.errors import BadRequest, InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
 from service.fields import Uuid
-from service.operations import LowerBound, UpperBound
+from service.operations import LowerBound, UpperBound, hints_of, may_be_empty
 
 DEEPEST = 100
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
@@ -71,11 +71,6 @@ def read_body(raw: bytes, content_type: str, kind: Any, lenient: bool) -> tuple[
         return kind.nothing(), [f"body: {fault}"]
 
 
-def may_be_empty(kind: Any) -> bool:
-    """Whether a body may be left out: none of its members is required."""
-    return not any(member.required for member in msgspec.structs.fields(kind))
-
-
 def convert(value: Any, kind: Any) -> Any:
     """A JSON value as a declared type. Raises InvalidBody: `$.location[2]: expected int`."""
     try:
@@ -115,7 +110,7 @@ def read_query(
     if faults and not lenient:
         raise faults[0][1]
     query = kind(**values)
-    if cursor:
+    if cursor and cursor != [""]:  # as at the end of a walk: no cursor
         try:
             query = msgspec.structs.replace(query, cursor=locate("".join(cursor) if len(cursor) == 1 else "", query))
         except ValueError:
@@ -127,7 +122,7 @@ def read_query(
 
 
 def _members(kind: type[Struct]) -> list[tuple[str, str, Any, bool]]:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     found = msgspec.structs.fields(kind)
     return [(field.encode_name, field.name, hints[field.name], field.required) for field in found]
 

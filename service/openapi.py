@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
 from service.db import Position
-from service.decoding import may_be_empty
 from service.errors import Refusal
 from service.fields import primary_key
-from service.operations import KIB, Html, Operation
+from service.operations import KIB, Html, Operation, hints_of, may_be_empty
 
 REFERENCE = "#/components/schemas/{name}"
 VERSION = "1.0.0"
@@ -94,7 +93,7 @@ def _identifiers(operation: Operation) -> Iterable[dict[str, Any]]:
 def _query(operation: Operation) -> Iterable[dict[str, Any]]:
     if not operation.query:
         return
-    hints = get_type_hints(operation.query, include_extras=True)
+    hints = hints_of(operation.query)
     for member in msgspec.structs.fields(operation.query):
         hint = hints[member.name]
         schema = dict(_TEXT) if hint is Position else msgspec.json.schema(hint)

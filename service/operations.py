@@ -88,6 +88,10 @@ class Operation:
             "asks for a caller but is public": self.public and "caller" in wants,
             "does not say what it returns": returns is None,
             "fills meta but returns no page": bool(self.meta) != (get_origin(returns) is Page),
+            "returns a page but takes no cursor": bool(self.meta)
+            and hints_of(hints.get("query")).get("cursor") != Cursor,
+            "requires a parameter but lists no 400": 400 not in self.answers and not may_be_empty(hints.get("query")),
+            "creates something for nobody": self.public and self.status == 201,
         }
         for fault, holds in faults.items():
             if holds:
@@ -145,6 +149,16 @@ def resolve(kind: Any) -> Any:
         if any(given != wire for given, wire in members.values()):
             return msgspec.defstruct(kind.__name__, [(name, wire) for name, (_, wire) in members.items()])
     return kind
+
+
+def hints_of(kind: Any) -> dict[str, Any]:
+    """The annotations of a query or body, by name; of none where there is none."""
+    return get_type_hints(kind, include_extras=True) if kind else {}
+
+
+def may_be_empty(kind: Any) -> bool:
+    """Whether a query or body may be left out: there is none, or none of its members is required."""
+    return not kind or not any(member.required for member in msgspec.structs.fields(kind))
 
 
 class Routes:

@@ -20,7 +20,7 @@ from service.auth.passwords import hash_password
 from service.decoding import convert, read_json
 from service.errors import BadRequest
 from service.fields import Column, Flag, members, primary_key, row_json
-from service.models import RECORDS
+from service.models import RECORDS, User
 from service.models.chats import sessions_of, settle
 
 FAULTS_SHOWN = 20
@@ -197,6 +197,8 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
     identifiers = [row[0] for row in rows]
     before = sessions_of(table, identifiers)
     for row in rows:
+        if table is User:
+            User.end_sessions_of_another_password(*(row[names.index(name)] for name in ('"id"', '"password_hash"')))
         db.database.execute_sql(sql, row)
     return before | sessions_of(table, identifiers)
 

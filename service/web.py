@@ -103,7 +103,7 @@ class Door:
                 raise InvalidId(f"{identifier}: {error}.") from None
         found: dict[str, Any] = {}
         for identifier, parameter, table in self.operation.loads:
-            found[parameter] = table.reach(given["caller"], identifiers[identifier], *found.values())
+            found[parameter] = table.reach(given.get("caller"), identifiers[identifier], *found.values())
         return found
 
     def show(self, page: Html) -> Reply:

@@ -5,6 +5,8 @@ import re
 import pytest
 
 from service import clock
+from service.models import Message
+from service.models.keeping import hold_clock
 from tests.watching import at_once
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -69,6 +71,23 @@ def test_the_clock_is_held_at_the_newest_row(host_clock):
     assert clock.timestamp() == "2026-11-20T10:00:00.000Z"
     clock.not_before(0)
     assert clock.timestamp() == "2026-11-20T10:00:00.000Z"
+
+
+def test_a_message_from_the_future_does_not_stop_the_clock(host_clock, alice, session, say):
+    far = clock.ulid(host_clock.now + 3650 * clock.DAY)
+    Message.update(id=far).where(Message.id == say().id).execute()
+    clock.forget()
+    hold_clock()
+    assert clock.now() == host_clock.now
+
+
+def test_a_restart_on_a_host_that_was_set_back_goes_on_from_the_newest_message(host_clock, alice, session, say):
+    host_clock.forward(minutes=50)
+    newest = say()
+    host_clock.back(days=4000)
+    clock.forget()
+    hold_clock()
+    assert clock.now() == clock.ulid_time(newest.id)
 
 
 def test_timestamps_have_three_decimals_and_sort_as_time_does():

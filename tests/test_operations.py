@@ -259,6 +259,9 @@ class TestDeclaringAnOperation:
             ("no_return", {}, "does not say what it returns"),
             ("told", {"meta": ("total",)}, "fills meta but returns no page"),
             ("page_without_meta", {}, "fills meta but returns no page"),
+            ("page_without_cursor", {"meta": ("total",)}, "returns a page but takes no cursor"),
+            ("requires_a_parameter", {"answers": (200, 401)}, "requires a parameter but lists no 400"),
+            ("for_nobody", {"answers": (201, 400), "public": True}, "creates something for nobody"),
         ],
     )
     def test_refuses_a_faulty_handler(self, handler, words, fault):
@@ -268,6 +271,12 @@ class TestDeclaringAnOperation:
     def test_freezes_it(self):
         with pytest.raises(AttributeError):
             next(iter(ALL.values())).path = "/elsewhere"
+
+
+class Needy(msgspec.Struct):
+    """A query that cannot be left out."""
+
+    app_id: str
 
 
 def _handlers():
@@ -280,6 +289,15 @@ def _handlers():
     def no_docstring(caller: Caller) -> Told: ...
 
     def wants_more(caller: Caller, cookies: dict) -> Told:
+        """Say something."""
+
+    def page_without_cursor(caller: Caller) -> Page[ChatSession]:
+        """List something."""
+
+    def requires_a_parameter(query: Needy) -> Told:
+        """Say something."""
+
+    def for_nobody() -> Told:
         """Say something."""
 
     def no_return(caller: Caller):

@@ -314,6 +314,7 @@ def test_a_request_that_is_still_being_sent_is_answered(data: Path) -> None:
         assert server.process.wait(15) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced(data: Path) -> None:
     with serving(data, "--workers", "2") as server:
         server.call("GET", "/healthz")

@@ -698,7 +698,7 @@ def wipe() -> None:
 
 
 @hypothesis_settings(
-    max_examples=60, deadline=None, database=None, suppress_health_check=[*HealthCheck], derandomize=True
+    max_examples=40, deadline=None, database=None, suppress_health_check=[*HealthCheck], derandomize=True
 )
 @given(databases())
 def test_whatever_is_valid_comes_back(application: Any, records: list[Record]) -> None:
@@ -726,3 +726,14 @@ def test_standard_input_is_read_once(application: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json_lines(chat()))))
     assert transfer.take_in([None]) == []
     assert User.select().count() == 1
+
+
+def test_another_password_ends_the_logins_of_its_user(alice, tmp_path):
+    columns = {"id": alice.user.id, "email": "alice@example.com"}
+    kept, changed = tmp_path / "kept.jsonl", tmp_path / "changed.jsonl"
+    kept.write_text(json.dumps({"user": {**columns, "password_hash": alice.user.password_hash}}))
+    changed.write_text(json.dumps({"user": {**columns, "password": "another one"}}))
+    assert transfer.take_in([kept]) == []
+    assert alice.post("/auth/logout", {"scope": "nonsense"}).status == 400
+    assert transfer.take_in([changed]) == []
+    assert alice.post("/auth/logout").error == (401, "invalid_token")

@@ -556,7 +556,12 @@ class TestCursors:
                 altered = cursor[:place] + other + cursor[place + 1 :]
                 assert alice.get(f"{path}&cursor={altered}").error == (400, "invalid_cursor"), (place, other)
 
-    @pytest.mark.parametrize("wrong", ["", "x", "a.b", "é", "%ff", "%00", "..", "cxa_x", "0" * 10_000])
+    def test_an_empty_one_is_none(self, alice, session, say):
+        say()
+        path = f"/chats/{session.id}/messages"
+        assert alice.get(f"{path}?cursor=").data == alice.get(path).data
+
+    @pytest.mark.parametrize("wrong", ["x", "a.b", "é", "%ff", "%00", "..", "cxa_x", "0" * 10_000])
     def test_made_up_ones_are_invalid(self, alice, session, wrong):
         assert alice.get(f"/chats/{session.id}/messages?cursor={wrong}").error == (400, "invalid_cursor")
 
@@ -585,7 +590,7 @@ class TestCursors:
 
     def test_select_nothing_where_the_document_lists_no_400(self, eve, notices):
         cursor = next_cursor(eve, "/inbox?limit=2")
-        for wrong in (f"{cursor}x", "", cursor[1:]):
+        for wrong in (f"{cursor}x", cursor[1:]):
             reply = eve.get(f"/inbox?limit=2&cursor={wrong}")
             assert (reply.status, reply.data) == (200, [])
             assert reply.meta["next_cursor"] == ""

@@ -64,14 +64,15 @@ def fill_with_demo(url: str) -> str:
     longest = alices.order_by(ChatSession.public_total.desc()).first()
     if longest is None or not people:
         return "The database holds data of its own; the demo was not added."
-    login = f'{{"email": "{DEMO_EMAIL}", "password": "{DEMO_PASSWORD}"}}'
+    credentials = f'{{"email": "{DEMO_EMAIL}", "password": "{DEMO_PASSWORD}"}}'
+    login = f"{url}/api/v1/auth/login -H 'Content-Type: application/json' -d '{credentials}'"  # older curls lack --json
     messages = f"{url}/api/v1/chats/{longest.id}/messages"
     return f"""\
 Sign in with the password {DEMO_PASSWORD} as
 {people}
 
 Try:
-  TOKEN=$(curl -s {url}/api/v1/auth/login --json '{login}' | sed 's/.*"access_token":"\\([^"]*\\)".*/\\1/')
+  TOKEN=$(curl -s {login} | sed 's/.*"access_token":"\\([^"]*\\)".*/\\1/')
   curl -s -H "Authorization: Bearer $TOKEN" "{messages}?limit=5"
   curl -s -H "Authorization: Bearer $TOKEN" "{messages}?limit=5&direction=backward"
   curl -s -H "Authorization: Bearer $TOKEN" "{url}/api/v1/chats/{longest.id}/pinned-messages"

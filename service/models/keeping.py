@@ -7,6 +7,8 @@ import peewee
 from service import clock
 from service.db import Table, write
 from service.fields import NEVER, Integer, Sortable, Text, reference
+from service.models.chats import Message
+from service.models.people import LoginSession
 
 
 class SigningKey(Table):
@@ -27,6 +29,19 @@ class SigningKey(Table):
     def secrets(cls) -> list[str]:
         """All keys, the oldest first."""
         return [key.secret for key in cls.select().order_by(cls.id)]
+
+
+def hold_clock() -> None:
+    """See that the clock is not behind what was written before, on a host that was set back.
+
+    Logins are written by this service alone; a message may have been imported from a time to come, and counts only if
+    somebody was logged in about then.
+    """
+    login = LoginSession.select(peewee.fn.max(LoginSession.rotated_at)).scalar() or 0
+    clock.not_before(login)
+    newest = Message.select(peewee.fn.max(Message.id)).scalar()
+    if newest and clock.ulid_time(newest) <= clock.now() + clock.DAY:
+        clock.not_before(clock.ulid_time(newest))
 
 
 class KeptAnswer(Table):

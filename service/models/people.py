@@ -86,6 +86,12 @@ class User(Table):
         """The user with an address, however it is written."""
         return cls.get_or_none(cls.email == fold_email(email))
 
+    @classmethod
+    def end_sessions_of_another_password(cls, id: str, password_hash: str) -> None:
+        """End a user's login sessions if `password_hash` is about to replace another."""
+        if cls.select().where(cls.id == id, cls.password_hash != password_hash).exists():
+            LoginSession.end_all(id)
+
     def change_password(self, password_hash: str) -> None:
         """Set another password, which ends every login session."""
         with write():
