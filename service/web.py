@@ -27,6 +27,7 @@ from service.errors import (
     StorageUnavailable,
 )
 from service.fields import primary_key
+from service.models.people import Caller
 from service.operations import Html, Operation, Origin
 from service.replies import JSON, PAGE, Reply, refuse
 from service.settings import Settings
@@ -59,42 +60,49 @@ class Door:
     def answer(self, identifiers: dict[str, str]) -> Reply:
         """The steps of a request, in the order of the contract: caller, identifiers, things, query and body, act."""
         operation, environ = self.operation, bottle.request.environ  # Bottle's own headers fail on what is not UTF-8
-        given: dict[str, Any] = {"settings": self.settings}
-        if not operation.public:
-            given["caller"] = authenticate(environ.get("HTTP_AUTHORIZATION", ""))
-            if operation.scope and not given["caller"].may(operation.needed_scope):
-                raise InsufficientScope(operation.needed_scope)
-        found = self.look_up(identifiers, given)
-        bound_to = [given["caller"].id if "caller" in given else None, *identifiers.values()]
-        warnings: list[str] = []
-        if operation.query:
-            locate = functools.partial(cursors.read, operation, bound_to)
-            text = environ.get("QUERY_STRING", "")
-            given["query"], warnings = decoding.read_query(text, operation.query, operation.is_lenient, locate)
-        raw = self.read_body() if operation.body else b""
-        if operation.body:
-            kind = environ.get("CONTENT_TYPE", "")
-            given["body"], faults = decoding.read_body(raw, kind, operation.body, operation.is_lenient)
-            warnings += faults
-        given["origin"] = Origin(environ.get("REMOTE_ADDR", ""), environ.get("HTTP_USER_AGENT", ""))
+        caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""))
+        found = self.look_up(identifiers, caller)
+        bound_to = [caller and caller.id, *identifiers.values()]
+        query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
+        raw = self.read_bytes() if operation.body else b""
+        body, more_faults = self.read_body(raw, environ.get("CONTENT_TYPE", ""))
+        origin = Origin(environ.get("REMOTE_ADDR", ""), environ.get("HTTP_USER_AGENT", ""))
+        given = {"caller": caller, "query": query, "body": body, "origin": origin, "settings": self.settings}
         arguments = found | {name: given[name] for name in operation.wants}
         if operation.data is Html:
             return self.show(operation.handler(**arguments))
-        act = functools.partial(self.act, arguments, bound_to)
-        key, replayed = environ.get("HTTP_IDEMPOTENCY_KEY", "") if operation.status == 201 else "", False
-        if key:
-            asked = keeping.Asked(given["caller"].id, operation.name, key, repr(bound_to).encode() + raw)
-            body, replayed = keeping.once(asked, act)
-        else:
-            body = act()
         headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
-        if warnings:
-            headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(warnings))
-        if replayed:
-            headers["Idempotency-Replayed"] = "true"
-        return Reply(operation.status, body, headers)
+        if faults or more_faults:
+            headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
+        act = functools.partial(self.act, arguments, bound_to)
+        key = environ.get("HTTP_IDEMPOTENCY_KEY", "")
+        if not (key and caller and operation.status == 201):
+            return Reply(operation.status, act(), headers)
+        asked = keeping.Asked(caller.id, operation.name, key, repr(bound_to).encode() + raw)
+        answer, replayed = keeping.once(asked, act)
+        return Reply(operation.status, answer, headers | ({"Idempotency-Replayed": "true"} if replayed else {}))
 
-    def look_up(self, identifiers: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
+    def identify(self, authorization: str) -> Caller:
+        """The caller, if its token reaches as far as the operation. Raises Unauthenticated or InsufficientScope."""
+        caller = authenticate(authorization)
+        if self.operation.scope and not caller.may(self.operation.needed_scope):
+            raise InsufficientScope(self.operation.needed_scope)
+        return caller
+
+    def read_query(self, text: str, bound_to: list[Any]) -> tuple[Any, list[str]]:
+        """The query as declared, its cursor as a position, and the faults that a lenient operation only warns of."""
+        if not self.operation.query:
+            return None, []
+        locate = functools.partial(cursors.read, self.operation, bound_to)
+        return decoding.read_query(text, self.operation.query, self.operation.is_lenient, locate)
+
+    def read_body(self, raw: bytes, content_type: str) -> tuple[Any, list[str]]:
+        """The body as declared, and the faults that a lenient operation only warns of."""
+        if not self.operation.body:
+            return None, []
+        return decoding.read_body(raw, content_type, self.operation.body, self.operation.is_lenient)
+
+    def look_up(self, identifiers: dict[str, str], caller: Caller | None) -> dict[str, Any]:
         """The rows that the path names, if the caller may reach them; all identifiers are read before the first."""
         for identifier, _, table in self.operation.loads:
             try:
@@ -103,7 +111,7 @@ class Door:
                 raise InvalidId(f"{identifier}: {error}.") from None
         found: dict[str, Any] = {}
         for identifier, parameter, table in self.operation.loads:
-            found[parameter] = table.reach(given.get("caller"), identifiers[identifier], *found.values())
+            found[parameter] = table.reach(caller, identifiers[identifier], *found.values())
         return found
 
     def show(self, page: Html) -> Reply:
@@ -127,7 +135,7 @@ class Door:
         meta = {name: values[name] for name in self.operation.meta}
         return msgspec.json.encode({"success": True, "data": result.rows, "meta": meta})
 
-    def read_body(self) -> bytes:
+    def read_bytes(self) -> bytes:
         """The bytes of the body. Raises BodyTooLarge."""
         declared = bottle.request.content_length
         raw: bytes = bottle.request.environ["wsgi.input"].read(min(max(declared, 0), self.operation.most + 1))
