@@ -58,7 +58,12 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = _Refusal
 
     def handle_close(self) -> None:
-        """Close; what was sent and not read is read away first, else the kernel takes our last answer back."""
+        """Close; what was sent and not read is read away first, else the kernel takes our last answer back.
+
+        Waitress closes twice when a client goes away while there is something to read.
+        """
+        if self.socket is None:
+            return
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
             for _ in range(64):

@@ -127,6 +127,17 @@ def test_what_is_not_http_gets_the_envelope_with_400(garbage: bytes, server: Ser
     assert b"waitress" not in body.lower()
 
 
+def test_clients_that_go_away_without_reading_do_no_harm(data: Path) -> None:
+    with serving(data) as server:
+        for _ in range(50):
+            with socket.create_connection((server.host, server.port)) as client:
+                client.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+                client.recv(1)  # the answer has come; closing now resets the connection
+        assert server.call("GET", "/healthz").status == 200
+        assert "Traceback" not in server.errors
+        assert server.stop() == 0
+
+
 def test_an_endless_header_gets_the_envelope_with_431(server: Served) -> None:
     status, headers, body = raw(server, b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 40_000 + b"\r\n\r\n")
     assert (status, envelope(body)) == (431, "headers_too_large")
