@@ -386,6 +386,17 @@ def test_the_demo_prints_lines_that_work_as_they_stand(demo: Served) -> None:
     assert pinned["data"] and all(message["is_pinned"] for message in pinned["data"])
 
 
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_first_session_of_the_readme_works_as_it_stands(demo: Served) -> None:
+    script = (ROOT / "README.md").read_text().split("```sh\n")[1].split("```")[0]
+    script = script.replace("http://127.0.0.1:8080", demo.url)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    oldest, newest = json.loads("[" + done.stdout.decode().replace("}{", "},{") + "]")
+    assert len(oldest["data"]) == len(newest["data"]) == 2
+    assert oldest["data"][1]["id"] < newest["data"][1]["id"] < newest["data"][0]["id"]
+
+
 def test_a_second_start_with_the_demo_imports_nothing_twice(demo: Served, checkout: Path) -> None:
     before = command("export", "--data", checkout / "data").stdout
     with serving(checkout / "data", "--demo", cwd=checkout) as again:
