@@ -4,9 +4,9 @@ A column is declared once, in a table of `service.models`. Answers, OpenAPI shap
 Rendering and types that differ between databases belong here and in `service.db`, nowhere else.
 """
 
+import functools
 import json
 import math
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -204,7 +204,6 @@ class Flag:
 
     leaves = DOCUMENT
     wire = accepts = bool
-    store: Callable[[Any], Any] = bool
 
     def __init__(self, timestamp: str) -> None:
         self.timestamp = timestamp
@@ -251,15 +250,10 @@ def row_json(model: type[peewee.Model], *, export: bool = False) -> str:
     return "'{" + ",".join(parts) + "}'"
 
 
+@functools.cache
 def shape(model: type[peewee.Model]) -> type[msgspec.Struct]:
     """The msgspec type of a row on the wire: every member present, no other."""
-    found = _shapes.get(model)
-    if not found:
-        fields = [(name, column.wire) for name, column in members(model).items()]
-        found = msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True)
-        found.__doc__ = model.__doc__
-        _shapes[model] = found
+    fields = [(name, column.wire) for name, column in members(model).items()]
+    found = msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+    found.__doc__ = model.__doc__
     return found
-
-
-_shapes: dict[type[peewee.Model], type[msgspec.Struct]] = {}

@@ -60,6 +60,7 @@ class Client:
 
     def __init__(self, application: Any, token: str = "", user: Any = None) -> None:
         self.application, self.token, self.user = application, token, user
+        self.may_crash = False  # a 500, which is also what an undeclared answer becomes, fails every other test
 
     def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Reply:
         """One request; a header `content_type` is Content-Type. Absolute paths begin with two slashes."""
@@ -88,6 +89,7 @@ class Client:
         status, sent = begun[-1][:2]
         reply = Reply(int(status[:3]), dict(sent), answer)
         assert reply.headers["X-Request-ID"]
+        assert reply.status != 500 or self.may_crash, f"{method} {path} answered 500; the log says why"
         return reply
 
     def get(self, path: str, **headers: str) -> Reply:
