@@ -4,14 +4,20 @@
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards
     errors         the refusals a client can meet
+    pictures       strangers' pictures in, safe avatars out; the only importer of Pillow
+    formats        texts with a form of their own: language tags, time zones, telephone numbers
     fields         kinds of columns: as stored, as sent, as rendered by the database
     db             opening the database, write(), pages as JSON
+    shapes         tables as types: what a row looks like on the wire, what a request may write of it
+    preferences    the settings document of a user: its form, its defaults, its patches
     migrations/    the steps from an empty database to today's
     models/        tables, with the questions and verbs that belong to them
     auth/          passwords, signed texts, tokens, throttling
     keeping        answers kept for repeated requests
+    signature      what a handler's signature may name: bounds, cursors, pages, files
     operations     what an operation declares
     decoding       reading bodies and queries
+    forms          reading multipart/form-data
     cursors        signed positions in lists
     replies        answers on their way out; refusals in the envelope
     edge           what holds for every answer: request identifier, log line, headers, crashes

@@ -12,10 +12,22 @@ import msgspec
 
 from service import clock
 from service.auth.signing import sign, verify
-from service.db import Position
+from service.db import Page, Position
 from service.operations import Operation
 
 FREE = ("cursor", "limit", "per_page", "direction")  # what may change in the middle of a walk
+
+
+def meta(operation: Operation, bound_to: list[Any], query: Any, page: Page[Any]) -> dict[str, Any]:
+    """What an operation tells of a page: where the next one begins, and whatever of the rest it declares."""
+    number = query.cursor.number
+    values = {
+        "next_cursor": make(operation, bound_to, query, number + 1, page.next_key),
+        "page": number,
+        "per_page": getattr(query, "limit", None) or getattr(query, "per_page", None),
+        **page.counts,
+    }
+    return {name: values[name] for name in operation.meta}
 
 
 def make(operation: Operation, bound_to: list[Any], query: Any, page: int, key: tuple[Any, ...]) -> str:

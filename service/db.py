@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import msgspec
 import peewee
 
-from service.fields import row_json
+from service.fields import Column, primary_key, row_json
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
@@ -44,6 +44,11 @@ class Table(peewee.Model):
     also_accepts: ClassVar[dict[str, Any]] = {}  # what an import takes beside the columns
 
     @classmethod
+    def path_column(cls) -> Column:
+        """The column that names a row in a path."""
+        return primary_key(cls)
+
+    @classmethod
     def reach(cls, caller: Any, id: str, *above: Any) -> Any:
         """The row that a path names below the rows `above`, if the caller may reach it. Raises a Refusal."""
         raise NotImplementedError
@@ -52,6 +57,13 @@ class Table(peewee.Model):
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """The columns that follow from the members of an imported record, columns as stored. Raises ValueError."""
         return {}
+
+    @classmethod
+    def unique_members(cls) -> list[str]:
+        """The columns that no two rows may share; of several that are unique together, the last."""
+        alone = [column.name for column in cls._meta.sorted_fields if column.unique]
+        together = [index._expressions[-1].name for index in cls._meta.indexes if getattr(index, "_unique", False)]
+        return alone + together
 
     class Meta:
         database = database
@@ -135,10 +147,10 @@ def is_unavailable(error: BaseException | None) -> bool:
     return any(word in str(error).lower() for word in words)
 
 
-def render(query: "peewee.ModelSelect[Any]") -> msgspec.Raw | None:
-    """The first row of a query as the JSON object of its table, rendered by the database; None without a row."""
-    found = query.select(peewee.SQL(row_json(query.model))).tuples().first()
-    return msgspec.Raw(found[0].encode()) if found else None
+def render(query: "peewee.ModelSelect[Any]") -> msgspec.Raw:
+    """The first row of a query as the JSON object of its table, rendered by the database; there must be one."""
+    (row,) = query.select(peewee.SQL(row_json(query.model))).tuples().get()
+    return msgspec.Raw(row.encode())
 
 
 class Position(NamedTuple):
@@ -175,13 +187,14 @@ def page(
     """
     if after.nowhere:
         return Page(b"[]", (), **counts)
-    if after.key:
-        query = query.where(_beyond(order, after.key))
     rows = query.select(peewee.SQL(row_json(query.model)).alias("row")).limit(limit + 1)
     rows = rows.order_by(*(part.column.desc() if part.descending else part.column.asc() for part in order))
-    sql, values = rows.sql()
+    parts = [rows.where(beyond).sql() for beyond in _beyond(order, after.key)] or [rows.sql()]
+    sql = parts[0][0]
+    if len(parts) > 1:
+        sql = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part, _ in parts) + f" LIMIT {limit + 1}"
     joined = f"SELECT count(*), group_concat(\"row\", ',\n') FROM ({sql}) AS page"
-    found, text = database.execute_sql(joined, values).fetchone()
+    found, text = database.execute_sql(joined, [value for _, values in parts for value in values]).fetchone()
     if found <= limit:
         return Page(f"[{text or ''}]".encode(), (), **counts)
     text = text[: text.rindex(",\n")]  # the one row too many only told that more follow
@@ -189,8 +202,20 @@ def page(
     return Page(f"[{text}]".encode(), tuple(last[part.column.name] for part in order), **counts)
 
 
-def _beyond(order: Sequence[Order], key: Sequence[Any]) -> Any:
-    """The condition «sorts after `key`» for columns that may run in different directions."""
-    (column, descending), value = order[0], key[0]
-    later = column < value if descending else column > value
-    return later if len(order) == 1 else later | ((column == value) & _beyond(order[1:], key[1:]))
+def _beyond(order: Sequence[Order], key: Sequence[Any]) -> Iterator[Any]:
+    """The conditions that together mean «sorts after `key`», the nearest rows first.
+
+    One for each column: equal in all columns before it, and beyond in this one. Apart, each is a single range of an
+    index, whatever the directions; joined by OR they would not be.
+    """
+    for depth in range(len(key) - 1, -1, -1):
+        (column, descending), value = order[depth], key[depth]
+        beyond = column < value if descending else column > value
+        for (above, _), same in zip(order[:depth], key[:depth], strict=True):
+            beyond &= above == same
+        yield beyond
+
+
+def contains(column: Any, text: str) -> Any:
+    """The condition that a column holds a text somewhere, letter for letter."""
+    return peewee.fn.instr(column, text) > 0

@@ -7,23 +7,20 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
 
-from service import clock
 from service.db import Position
 from service.errors import BadRequest, InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
-from service.fields import Uuid
-from service.operations import LowerBound, UpperBound, hints_of, may_be_empty
+from service.shapes import Writes, convert, hints_of, may_be_empty, readers, resolve
+from service.signature import LowerBound, UpperBound
 
 DEEPEST = 100
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
 
-_EXPECTED = re.compile(r"^Expected `(.+?)`, got `(.+?)`$")
-_PLACE = re.compile(r"^(.*?)(?: - at `([^`]+)`)?$", re.DOTALL)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -60,26 +57,23 @@ def read_body(raw: bytes, content_type: str, kind: Any, lenient: bool) -> tuple[
     A type whose members may all be left out may be left out itself. On a lenient operation an unreadable body becomes
     what the type's `nothing` makes.
     """
-    if raw.strip() in (b"", b"null") and may_be_empty(kind):
-        return kind(), []
     try:
+        if raw.strip() in (b"", b"null") and may_be_empty(resolve(kind)):
+            return _convert({}, kind), []
         expect_json(content_type)
-        return convert(read_json(raw), kind), []
+        return _convert(read_json(raw), kind), []
     except BadRequest as fault:
         if not lenient:
             raise
         return kind.nothing(), [f"body: {fault}"]
 
 
-def convert(value: Any, kind: Any) -> Any:
-    """A JSON value as a declared type. Raises InvalidBody: `$.location[2]: expected int`."""
-    try:
-        return msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as error:
-        complaint, place = _PLACE.match(str(error)).groups()  # type: ignore[union-attr]
-        expected = _EXPECTED.match(complaint)
-        reason = f"expected {expected[1]}" if expected else complaint.replace("`", "")
-        raise InvalidBody(f"{place or '$'}: {reason[0].lower()}{reason[1:]}") from None
+def _convert(value: dict[str, Any], kind: Any) -> Any:
+    """A JSON object as declared: a struct, the columns that it writes, or the object itself where it is open."""
+    if get_origin(kind) is not Annotated:
+        return convert(value, kind)
+    about = get_args(kind)[1]
+    return about.read(value) if isinstance(about, Writes) else value
 
 
 def read_query(
@@ -108,7 +102,7 @@ def read_query(
             if hint in (LowerBound, UpperBound):
                 values[name] = AFTER_ALL if hint is LowerBound else BEFORE_ALL
     if faults and not lenient:
-        raise faults[0][1]
+        raise InvalidParameter(*(str(fault) for _, fault in faults))
     query = kind(**values)
     if cursor and cursor != [""]:  # as at the end of a walk: no cursor
         try:
@@ -144,10 +138,8 @@ def _read(values: list[str], hint: Any) -> Any:
     if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
         raise ValueError("expected readable UTF-8")
     kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint
-    if hint is Uuid:
-        return clock.read_uuid(text)
-    if hint is LowerBound or hint is UpperBound:
-        return clock.read_timestamp(text, bare_date="start" if hint is LowerBound else "end")
+    for reader in readers(hint):
+        text = reader(text)
     if kind is bool:
         if text.lower() not in _BOOLEANS:
             raise ValueError("expected true or false")

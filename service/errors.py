@@ -74,6 +74,11 @@ class InvalidParameter(BadRequest):
 
     code = "invalid_parameter"
 
+    def __init__(self, *faults: str) -> None:
+        """`faults` each name a parameter and what is wrong with it."""
+        super().__init__(" ".join(faults))
+        self.faults = faults
+
 
 class InvalidId(BadRequest):
     """An identifier in the path is malformed."""
@@ -97,6 +102,30 @@ class PinLimitReached(BadRequest):
     """A chat session holds at most 100 pinned messages."""
 
     code = "pin_limit_reached"
+
+
+class GrantLimitReached(BadRequest):
+    """A user holds at most 500 active data-share grants."""
+
+    code = "grant_limit_reached"
+
+
+class FileMissing(BadRequest):
+    """The form holds no such file, or an empty one."""
+
+    code = "file_missing"
+
+
+class ImageUnreadable(BadRequest):
+    """The picture is damaged or incomplete."""
+
+    code = "image_unreadable"
+
+
+class ImageTooLarge(BadRequest):
+    """The picture has too many pixels."""
+
+    code = "image_too_large"
 
 
 class IdempotencyKeyReused(BadRequest):
@@ -158,6 +187,24 @@ class MessageNotFound(NotFound):
     code = "message_not_found"
 
 
+class ConversationNotFound(NotFound):
+    """You have no such conversation."""
+
+    code = "conversation_not_found"
+
+
+class BotNotFound(NotFound):
+    """This app has no such active bot."""
+
+    code = "bot_not_found"
+
+
+class GrantNotFound(NotFound):
+    """There is no such data-share grant."""
+
+    code = "grant_not_found"
+
+
 class Forbidden(Refusal):
     """You may not do this."""
 
@@ -201,6 +248,19 @@ class BodyTooLarge(Refusal):
     code = "body_too_large"
 
 
+class FileTooLarge(BodyTooLarge):
+    """The file is larger than this operation takes."""
+
+    code = "file_too_large"
+
+
+class UnsupportedMediaType(Refusal):
+    """The file is not of a type that this operation takes."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
 class RateLimited(Refusal):
     """Too many failed attempts; try again later."""
 
@@ -226,6 +286,12 @@ class StorageUnavailable(Refusal):
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail, headers={"Retry-After": "2"})
+
+
+class Busy(StorageUnavailable):
+    """Too much of this is under way; try again in a moment."""
+
+    code = "busy"
 
 
 ANY_OPERATION = frozenset({413, 429, 500, 503})

@@ -4,12 +4,11 @@ A column is declared once, in a table of `service.models`. Answers, OpenAPI shap
 Rendering and types that differ between databases belong here and in `service.db`, nowhere else.
 """
 
-import functools
 import json
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-import msgspec
 import peewee
 from msgspec import Meta
 
@@ -21,6 +20,7 @@ NEVER = "never"  # it never leaves: secrets of this installation, and what is de
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
+AnyUuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"}, description="A UUID, any case."), clock.read_uuid]
 Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
 Stamp = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="RFC 3339, UTC.")]
 JsonBytes = Annotated[list[Int64], Meta(description="The UTF-8 bytes of a compact JSON text; empty when unset.")]
@@ -55,17 +55,18 @@ class Column(peewee.Field):
 
 
 class Text(Column):
-    """Any text up to `most` characters; unset is the empty string."""
+    """A text of `least` to `most` characters, of a `form` unless it is empty; unset is the empty string."""
 
-    def __init__(self, most: int = 0, **options: Any) -> None:
+    def __init__(
+        self, most: int = 0, *, least: int = 0, form: Callable[[str], str] | None = None, **options: Any
+    ) -> None:
         options.setdefault("default", "")
+        self.accepts = Annotated[str, Meta(min_length=least or None, max_length=most or None)]
         super().__init__(**options)
-        self.most = most
+        self.form = form
 
     def store(self, value: Any) -> Any:
-        if value is not None and self.most and len(value) > self.most:
-            raise ValueError(f"expected at most {self.most} characters")
-        return value
+        return self.form(value) if value and self.form else value
 
     def json(self) -> str:
         return f"json_quote({self.sql})"
@@ -84,6 +85,7 @@ class Identifier(Column):
     """A UUID."""
 
     wire = Uuid
+    accepts = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 
     def store(self, value: Any) -> Any:
         return None if value is None else clock.read_uuid(value)
@@ -108,6 +110,7 @@ class Timestamp(Column):
     """An instant, stored as the RFC 3339 text that is sent."""
 
     wire = Stamp
+    accepts = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
     def store(self, value: Any) -> Any:
         return None if value is None else clock.read_timestamp(value)
@@ -149,9 +152,10 @@ class Number(Column):
         return float(value)
 
     def store(self, value: Any) -> Any:
-        if not math.isfinite(value):
+        rounded = float(f"{value:.15g}")  # as many digits as every SQLite renders, so that what was sent finds the row
+        if not math.isfinite(rounded):
             raise ValueError("expected a finite number")
-        return value
+        return rounded
 
 
 class Rendered(Column):
@@ -177,16 +181,21 @@ class Integers(Rendered):
 class Strings(Rendered):
     """A list of strings."""
 
-    wire = accepts = list[str]
+    wire = list[str]
+    accepts = list[Annotated[str, Meta(min_length=1, max_length=255)]]
 
 
 class Document(Rendered):
-    """An open JSON object."""
+    """An open JSON object, which a `form` may check and change."""
 
     wire = accepts = dict[str, Any]
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, form: Callable[[dict[str, Any]], dict[str, Any]] = dict, **options: Any) -> None:
         super().__init__(default="{}", **options)
+        self.form = form
+
+    def store(self, value: Any) -> Any:
+        return super().store(self.form(value))
 
 
 class JsonAsBytes(Rendered):
@@ -195,8 +204,15 @@ class JsonAsBytes(Rendered):
     wire = JsonBytes
     accepts = Any
 
+    def __init__(self, most: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self.most = most
+
     def store(self, value: Any) -> Any:
-        return "[]" if value is None else compact_json(as_bytes(value))
+        found = [] if value is None else as_bytes(value)
+        if self.most and len(found) > self.most:
+            raise ValueError(f"expected at most {self.most} bytes of JSON")
+        return compact_json(found)
 
 
 class Flag:
@@ -214,6 +230,27 @@ class Flag:
 
     def json(self) -> str:
         return f"CASE WHEN \"{self.timestamp}\" IS NULL THEN 'false' ELSE 'true' END"
+
+    def imply(self, given: bool | None, row: dict[str, Any]) -> None:
+        """Set the timestamp in an imported row that has only the flag."""
+        if given and row[self.timestamp] is None:
+            row[self.timestamp] = row["created_at"]
+
+
+class Standing(Flag):
+    """True as long as the timestamp beside it is not set and `until` is not set or still to come."""
+
+    def __init__(self, timestamp: str, *, since: str, until: str) -> None:
+        super().__init__(timestamp)
+        self.since, self.until = since, until
+
+    def json(self) -> str:
+        lasting = f'"{self.until}" IS NULL OR "{self.until}" > \'{clock.timestamp()}\''
+        return f"CASE WHEN \"{self.timestamp}\" IS NULL AND ({lasting}) THEN 'true' ELSE 'false' END"
+
+    def imply(self, given: bool | None, row: dict[str, Any]) -> None:
+        if given is False and row[self.timestamp] is None and row[self.until] is None:
+            row[self.timestamp] = row[self.since]
 
 
 def compact_json(value: Any) -> str:
@@ -248,12 +285,3 @@ def row_json(model: type[peewee.Model], *, export: bool = False) -> str:
     """SQL that renders one row of a table as a JSON object."""
     parts = [f"\"{name}\":' || {column.json()} || '" for name, column in members(model, export=export).items()]
     return "'{" + ",".join(parts) + "}'"
-
-
-@functools.cache
-def shape(model: type[peewee.Model]) -> type[msgspec.Struct]:
-    """The msgspec type of a row on the wire: every member present, no other."""
-    fields = [(name, column.wire) for name, column in members(model).items()]
-    found = msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True)
-    found.__doc__ = model.__doc__
-    return found

@@ -16,37 +16,16 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
-import msgspec
-from msgspec import Meta, Struct
-
-from service.db import Page, Position, Table
-from service.fields import shape
+from service.db import Page, Table
+from service.shapes import hints_of, may_be_empty, resolve
+from service.signature import Cursor, Form
 
 PREFIX = "/api/v1"
 KIB = 1024
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-
-LowerBound = Annotated[str, Meta(description="An RFC 3339 timestamp, or a date for the start of that day.")]
-UpperBound = Annotated[str, Meta(description="An RFC 3339 timestamp, or a date for the end of that day.")]
-Cursor = Position
-"""The type of a `cursor` parameter: handed in as the position that its text stands for."""
-
-
-class Origin(Struct, frozen=True):
-    """Where a request comes from."""
-
-    address: str
-    user_agent: str
-
-
-class Html(NamedTuple):
-    """A page for people: a template in templates/ and what it shows."""
-
-    template: str
-    values: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +43,7 @@ class Operation:
     extension: bool = False  # not in the document
     vital: bool = False  # an extension that is served with --documented-only too
     meta: tuple[str, ...] = ()
+    produces: str = "application/json"  # the type of a success
     most: int = 1024 * KIB  # bytes of the body
     # Read from the handler:
     name: str = field(init=False)
@@ -84,7 +64,7 @@ class Operation:
         faults = {
             "needs a docstring": not summary,
             "does not look up every identifier of its path": len(identifiers) != len(tables),
-            "asks for something unknown": not wants <= {"caller", "origin", "settings", "query", "body"},
+            "asks for something unknown": not wants <= {"caller", "origin", "settings", "operations", "query", "body"},
             "asks for a caller but is public": self.public and "caller" in wants,
             "does not say what it returns": returns is None,
             "fills meta but returns no page": bool(self.meta) != (get_origin(returns) is Page),
@@ -118,6 +98,11 @@ class Operation:
         return min(self.answers)
 
     @property
+    def takes_form(self) -> bool:
+        """Whether the body is multipart/form-data."""
+        return isinstance(self.body, type) and issubclass(self.body, Form)
+
+    @property
     def statuses(self) -> frozenset[int]:
         """What a client has to expect: the document's statuses, and 401 wherever credentials are needed."""
         return frozenset(self.answers) | (frozenset() if self.public else {401})
@@ -131,34 +116,6 @@ class Operation:
     def needed_scope(self) -> str:
         """The scope that a narrow token must have."""
         return f"{self.scope}:read" if self.scope and self.method == "GET" else self.scope
-
-
-def resolve(kind: Any) -> Any:
-    """The wire type behind an annotation: tables become their shapes, rendered rows what they were rendered from."""
-    if isinstance(kind, type) and issubclass(kind, Table):
-        return shape(kind)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Page:
-        return list[resolve(arguments[0])]  # type: ignore[misc]
-    if origin is Annotated and arguments[0] is msgspec.Raw:
-        return resolve(arguments[1])
-    if origin is list:
-        return list[resolve(arguments[0])]  # type: ignore[misc]
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        members = {name: (hint, resolve(hint)) for name, hint in get_type_hints(kind, include_extras=True).items()}
-        if any(given != wire for given, wire in members.values()):
-            return msgspec.defstruct(kind.__name__, [(name, wire) for name, (_, wire) in members.items()])
-    return kind
-
-
-def hints_of(kind: Any) -> dict[str, Any]:
-    """The annotations of a query or body, by name; of none where there is none."""
-    return get_type_hints(kind, include_extras=True) if kind else {}
-
-
-def may_be_empty(kind: Any) -> bool:
-    """Whether a query or body may be left out: there is none, or none of its members is required."""
-    return not kind or not any(member.required for member in msgspec.structs.fields(kind))
 
 
 class Routes:

@@ -17,11 +17,12 @@ import peewee
 
 from service import db
 from service.auth.passwords import hash_password
-from service.decoding import convert, read_json
-from service.errors import BadRequest
+from service.decoding import read_json
+from service.errors import BadRequest, InvalidBody
 from service.fields import Column, Flag, members, primary_key, row_json
-from service.models import RECORDS, User
+from service.models import RECORDS, Avatar, User
 from service.models.chats import sessions_of, settle
+from service.shapes import convert
 
 FAULTS_SHOWN = 20
 BATCH = 500
@@ -139,6 +140,8 @@ def _row(kind: str, given: dict[str, Any]) -> list[Any]:
             return hash_password(value) if name == "password" else columns[name].store(value)
         except ValueError as error:
             raise ValueError(f"$.{kind}.{name}: {error}") from None
+        except InvalidBody as fault:  # with a place inside the member
+            raise ValueError(f"$.{kind}.{name}{str(fault).removeprefix('$')}") from None
 
     row = {name: store(name, value) for name, value in given.items() if name in columns or name == "password"}
     try:
@@ -152,8 +155,7 @@ def _row(kind: str, given: dict[str, Any]) -> list[Any]:
                 raise ValueError(f"$.{kind}: missing required member {name}")
             row[name] = column.default() if callable(column.default) else column.default
     for flag in flags:
-        if given.get(flag.name) and row[flag.timestamp] is None:
-            row[flag.timestamp] = row["created_at"]
+        flag.imply(given.get(flag.name), row)
     return [row[name] for name in columns]
 
 
@@ -170,7 +172,7 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
     for record in _records(spool):
         progress(record.size)
         waiting[record.kind].append(record.row)
-        unique = [name for name, column in _columns(record.kind)[0].items() if column.unique]
+        unique = RECORDS[record.kind].unique_members()
         if unique or len(waiting[record.kind]) == BATCH:
             try:
                 touched |= _insert(record.kind, waiting.pop(record.kind))
@@ -181,6 +183,7 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
     faults = _dangling(spool)
     if not faults:
         settle(touched)
+        Avatar.settle()
     return faults
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import bottle
 import msgspec
 
-from service import assets, cursors, db, decoding, keeping
+from service import assets, cursors, db, decoding, forms, keeping, replies
 from service.auth.tokens import authenticate
 from service.edge import Edge
 from service.errors import (
     ANY_OPERATION,
+    BadRequest,
     BodyTooLarge,
     InsufficientScope,
     InvalidId,
@@ -26,28 +27,29 @@ from service.errors import (
     Refusal,
     StorageUnavailable,
 )
-from service.fields import primary_key
 from service.models.people import Caller
-from service.operations import Html, Operation, Origin
-from service.replies import JSON, PAGE, Reply, refuse
+from service.operations import Operation
+from service.replies import JSON, Reply, refuse
 from service.settings import Settings
+from service.signature import Html, Media, Origin
 
 log = logging.getLogger("cx.requests")
 
+_TEMPLATES = [str(assets.folder("templates"))]  # one list for all, by which Bottle knows what it has compiled
 _UNSENDABLE = re.compile(r"[^\x20-\x7e]")  # in a header
 
 
 class Door:
     """Carries requests to one operation and its answers back."""
 
-    def __init__(self, operation: Operation, settings: Settings) -> None:
-        self.operation, self.settings = operation, settings
+    def __init__(self, operation: Operation, settings: Settings, operations: Iterable[Operation]) -> None:
+        self.operation, self.settings, self.operations = operation, settings, operations
 
     def __call__(self, **identifiers: str) -> bottle.HTTPResponse:
         try:
             reply = self.answer(identifiers)
         except Refusal as refusal:
-            reply = refuse(refusal, self.operation.statuses)
+            reply = self.refuse(refusal)
         except Exception as error:
             if not db.is_unavailable(error):
                 raise
@@ -64,13 +66,18 @@ class Door:
         found = self.look_up(identifiers, caller)
         bound_to = [caller and caller.id, *identifiers.values()]
         query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
-        raw = self.read_bytes() if operation.body else b""
+        raw = self.read_bytes() if operation.body and not operation.takes_form else b""
         body, more_faults = self.read_body(raw, environ.get("CONTENT_TYPE", ""))
         origin = Origin(environ.get("REMOTE_ADDR", ""), environ.get("HTTP_USER_AGENT", ""))
-        given = {"caller": caller, "query": query, "body": body, "origin": origin, "settings": self.settings}
+        given = {"caller": caller, "query": query, "body": body, "origin": origin}
+        given |= {"settings": self.settings, "operations": self.operations}
         arguments = found | {name: given[name] for name in operation.wants}
         if operation.data is Html:
-            return self.show(operation.handler(**arguments))
+            return self.show(operation.status, operation.handler(**arguments))
+        if operation.data is Media:
+            return replies.send(
+                operation.handler(**arguments), operation.produces, environ.get("HTTP_IF_NONE_MATCH", "")
+            )
         headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if faults or more_faults:
             headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
@@ -98,15 +105,19 @@ class Door:
 
     def read_body(self, raw: bytes, content_type: str) -> tuple[Any, list[str]]:
         """The body as declared, and the faults that a lenient operation only warns of."""
-        if not self.operation.body:
+        kind = self.operation.body
+        if not kind:
             return None, []
-        return decoding.read_body(raw, content_type, self.operation.body, self.operation.is_lenient)
+        if self.operation.takes_form:
+            stream, length = bottle.request.environ["wsgi.input"], self.read_length()
+            return forms.read_form(stream.read, length, content_type, kind), []
+        return decoding.read_body(raw, content_type, kind, self.operation.is_lenient)
 
     def look_up(self, identifiers: dict[str, str], caller: Caller | None) -> dict[str, Any]:
         """The rows that the path names, if the caller may reach them; all identifiers are read before the first."""
         for identifier, _, table in self.operation.loads:
             try:
-                identifiers[identifier] = primary_key(table).store(identifiers[identifier])
+                identifiers[identifier] = table.path_column().store(identifiers[identifier])
             except ValueError as error:
                 raise InvalidId(f"{identifier}: {error}.") from None
         found: dict[str, Any] = {}
@@ -114,33 +125,36 @@ class Door:
             found[parameter] = table.reach(caller, identifiers[identifier], *found.values())
         return found
 
-    def show(self, page: Html) -> Reply:
-        """A page, which nobody may keep, frame or make load anything from elsewhere."""
-        template = (assets.folder("templates") / page.template).read_text("utf-8")
-        return Reply(self.operation.status, bottle.template(template, **page.values).encode(), dict(PAGE))
+    def show(self, status: int, page: Html) -> Reply:
+        """A page made of its template."""
+        html = bottle.template(page.template, template_lookup=_TEMPLATES, **page.values)
+        return replies.page(status, html, page.scripted)
+
+    def refuse(self, refusal: Refusal) -> Reply:
+        """The envelope of failure; people who asked for a page read of their mistakes on a page."""
+        if self.operation.data is Html and isinstance(refusal, BadRequest):
+            faults = getattr(refusal, "faults", None) or [str(refusal)]
+            return self.show(refusal.status, Html("faults.html", {"faults": faults}))
+        return refuse(refusal, self.operation.statuses)
 
     def act(self, arguments: dict[str, Any], bound_to: list[Any]) -> bytes:
         """The handler's result in the envelope."""
         result = self.operation.handler(**arguments)
         if not isinstance(result, db.Page):
             return msgspec.json.encode({"success": True, "data": result})
-        query = arguments["query"]
-        page = query.cursor.number
-        values: dict[str, Any] = {
-            "next_cursor": cursors.make(self.operation, bound_to, query, page + 1, result.next_key),
-            "page": page,
-            "per_page": getattr(query, "limit", None) or getattr(query, "per_page", None),
-            **result.counts,
-        }
-        meta = {name: values[name] for name in self.operation.meta}
+        meta = cursors.meta(self.operation, bound_to, arguments["query"], result)
         return msgspec.json.encode({"success": True, "data": result.rows, "meta": meta})
+
+    def read_length(self) -> int:
+        """The length of the body; the server has counted it. Raises BodyTooLarge."""
+        declared: int = max(bottle.request.content_length, 0)
+        if declared > self.operation.most:
+            raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
+        return declared
 
     def read_bytes(self) -> bytes:
         """The bytes of the body. Raises BodyTooLarge."""
-        declared = bottle.request.content_length
-        raw: bytes = bottle.request.environ["wsgi.input"].read(min(max(declared, 0), self.operation.most + 1))
-        if declared > self.operation.most or len(raw) > self.operation.most:
-            raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
+        raw: bytes = bottle.request.environ["wsgi.input"].read(self.read_length())
         return raw
 
     def verify(self, reply: Reply) -> None:
@@ -148,7 +162,7 @@ class Door:
         allowed = self.operation.statuses | ANY_OPERATION
         narrow = reply.status == 403 and b'"insufficient_scope"' in reply.body
         assert reply.status in allowed or narrow, f"{self.operation.name} answered {reply.status}"
-        if reply.status == self.operation.status and self.operation.data is not Html:
+        if reply.status == self.operation.status and self.operation.data not in (Html, Media):
             data = msgspec.json.decode(reply.body)["data"]
             msgspec.convert(data, self.operation.data, strict=True)
 
@@ -160,7 +174,7 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
     app.default_error_handler = not_routed
     if not settings.documented_only:
         app.route("/static/<name:path>", "GET", send_static)
-    taken: set[object] = set()
+    operations, taken = tuple(operations), set[object]()
     for operation in operations:
         claims = {operation.name, (operation.method, re.sub(r"{\w+}", "{}", operation.full_path))}
         if taken & claims:
@@ -168,7 +182,7 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
         taken |= claims
         rule = re.sub(r"{(\w+)}", r"<\1>", operation.full_path)
         end = r"<:re:\Z>" if "<" in rule else ""  # Bottle's own end of a rule lets a newline follow
-        app.route(rule + end, operation.method, Door(operation, settings))
+        app.route(rule + end, operation.method, Door(operation, settings, operations))
     return Edge(app, settings)
 
 

@@ -9,12 +9,13 @@ from msgspec import Meta, Raw, Struct
 
 from service import clock, db
 from service.db import Order, Page, page, render
-from service.fields import Int64, Uuid
+from service.fields import AnyUuid, Int64
 from service.models import App, ChatSession, Notification
 from service.models.people import Caller
-from service.operations import Cursor, LowerBound, Operation, Origin, Routes, UpperBound
+from service.operations import Operation, Routes
 from service.routes import operations
 from service.settings import Settings
+from service.signature import Cursor, LowerBound, Origin, UpperBound
 from service.web import build_app
 from tests.conftest import Client
 
@@ -37,7 +38,7 @@ class InboxWindow(Struct):
 
 
 class AppFilter(Struct):
-    app_id: Uuid
+    app_id: AnyUuid
     cursor: Cursor = Cursor()
     per_page: Annotated[int, Meta(ge=1, le=100)] = 25
     search: Annotated[str, Meta(max_length=20)] = ""
@@ -89,7 +90,7 @@ def create_app(caller: Caller, body: NewApp) -> Annotated[Raw, App]:
     made = App.create(name=body.name)
     if body.fails:
         raise RuntimeError("after the app was made")
-    return render(App.select().where(App.id == made.id)) or Raw()
+    return render(App.select().where(App.id == made.id))
 
 
 @routes.post("/other-apps", answers=(201, 400))

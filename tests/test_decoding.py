@@ -5,9 +5,10 @@ import json
 import pytest
 
 from service import clock
-from service.decoding import convert, read_json
+from service.decoding import read_json
 from service.errors import InvalidBody, InvalidJson
 from service.models import Notification
+from service.shapes import convert
 from tests.samples import NOBODY, Everything, eve_fixture  # noqa: F401
 
 

@@ -13,8 +13,9 @@ from service import openapi
 from service.errors import Refusal
 from service.fields import members
 from service.models import Message, User
-from service.operations import Html
 from service.routes import operations
+from service.shapes import may_be_empty, resolve
+from service.signature import Html, Media
 from tests.samples import routes as samples
 
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
@@ -106,7 +107,7 @@ class TestTheDocument:
             for status, response in operation["responses"].items():
                 assert re.fullmatch(r"[1-5]\d\d", status)
                 assert response["description"]
-                assert set(response) <= {"description", "content", "headers"}
+                assert set(response) <= {"description", "content", "headers", "links"}
 
     def test_names_every_identifier_of_a_path_as_a_parameter(self, document):
         for path, _, operation in described(document):
@@ -151,8 +152,8 @@ class TestTheDocument:
         for path, method, operation in described(document):
             [one] = [o for o in declared if (o.method.lower(), o.full_path) == (method, path)]
             content = operation["responses"][str(one.status)]["content"]
-            if one.data is Html:
-                assert content == {"text/html": {"schema": {"type": "string"}}}
+            if one.data in (Html, Media):
+                assert content == {one.produces: {"schema": {"type": "string"}}}
                 continue
             envelope = content["application/json"]["schema"]
             assert envelope["properties"]["success"] == {"const": True}
@@ -163,7 +164,7 @@ class TestTheDocument:
     def test_gives_every_refusal_the_envelope_of_failure_and_its_codes(self, document):
         for *_, operation in described(document):
             for status, response in operation["responses"].items():
-                if status >= "400":
+                if status >= "400" and "text/html" not in response["content"]:
                     [content] = response["content"].values()
                     assert content["schema"] == {"$ref": "#/components/schemas/Failure"}
                     for kind in Refusal.kinds(int(status)):
@@ -173,8 +174,10 @@ class TestTheDocument:
         for one in declared:
             if one.body:
                 body = document["paths"][one.full_path][one.method.lower()]["requestBody"]
-                assert body["content"]["application/json"]["schema"]
-                assert body["required"] is any(member.required for member in msgspec.structs.fields(one.body))
+                [(kind, content)] = body["content"].items()
+                assert kind == ("multipart/form-data" if one.takes_form else "application/json")
+                assert content["schema"]
+                assert body["required"] is not may_be_empty(resolve(one.body))
 
 
 class TestTheServicesDocument:

@@ -1,11 +1,14 @@
 """`routes` and `openapi`: what the service offers, from its own declarations."""
 
 import argparse
+import re
 import sys
+from collections.abc import Iterable
 
 import msgspec
 
 from service import openapi
+from service.operations import Operation
 from service.routes import operations
 from service.settings import Settings
 
@@ -16,9 +19,21 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def print_routes(_: argparse.Namespace, settings: Settings) -> None:
-    sys.stdout.write(openapi.listing(operations(settings.documented_only)))
+    sys.stdout.write(listing(operations(settings.documented_only)))
 
 
 def print_openapi(_: argparse.Namespace, settings: Settings) -> None:
     described = openapi.document(operations(settings.documented_only), settings.public_url)
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(described)).decode() + "\n")
+
+
+def listing(operations: Iterable[Operation]) -> str:
+    """Method, path, authentication and summary of every operation, a line each."""
+    rows = [
+        (o.method, o.full_path, "none" if o.public else o.needed_scope or "any token", o.summary) for o in operations
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        re.sub(r" +$", "", "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) + "\n"
+        for row in rows
+    )

@@ -4,10 +4,14 @@ The number of steps taken is kept in the table `schema_version`. All pending ste
 interrupted migration leaves the database as it was. Column types are words that every supported database takes.
 """
 
-from service import db
-from service.migrations import step_1
+from collections.abc import Callable
 
-STEPS: tuple[tuple[str, ...], ...] = (step_1.STATEMENTS,)
+from service import db
+from service.migrations import step_1, step_2
+
+Statement = str | Callable[[], None]  # SQL, or a function where SQL is not enough
+
+STEPS: tuple[tuple[Statement, ...], ...] = (step_1.STATEMENTS, step_2.STATEMENTS)
 
 
 def version() -> int:
@@ -33,6 +37,9 @@ def migrate() -> int:
             db.database.execute_sql("INSERT INTO schema_version VALUES (0)")
         for statements in STEPS[found:]:
             for statement in statements:
-                db.database.execute_sql(statement)
+                if callable(statement):
+                    statement()
+                else:
+                    db.database.execute_sql(statement)
         db.database.execute_sql(f"UPDATE schema_version SET version = {len(STEPS)}")
         return len(STEPS) - found

@@ -6,14 +6,21 @@
 from service.db import Table
 from service.models.bots import Bot
 from service.models.chats import ChatSession, Message
-from service.models.inbox import Notification
+from service.models.feedback import Feedback
+from service.models.inbox import Event, Notification
 from service.models.keeping import KeptAnswer, SigningKey
 from service.models.people import App, LoginAttempt, LoginSession, User
+from service.models.pictures import Avatar
+from service.models.sharing import DataShare
 
 __all__ = [
     "App",
+    "Avatar",
     "Bot",
     "ChatSession",
+    "DataShare",
+    "Event",
+    "Feedback",
     "KeptAnswer",
     "LoginAttempt",
     "LoginSession",
@@ -31,7 +38,11 @@ RECORDS: dict[str, type[Table]] = {
     "bot": Bot,
     "chat_session": ChatSession,
     "message": Message,
+    "event": Event,
     "notification": Notification,
+    "data_share": DataShare,
+    "feedback": Feedback,
+    "avatar": Avatar,
 }
 
 TABLES: tuple[type[Table], ...] = (*RECORDS.values(), LoginSession, LoginAttempt, SigningKey, KeptAnswer)

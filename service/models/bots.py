@@ -1,8 +1,17 @@
 """Bots, as the discovery feed shows them."""
 
-from service import clock
-from service.db import Table
-from service.fields import Boolean, Identifier, JsonAsBytes, Number, Text, Timestamp, Word, reference
+from typing import Any
+
+import msgspec
+import peewee
+
+from service import clock, formats
+from service.db import Order, Page, Position, Table, contains, page, render
+from service.errors import BotNotFound
+from service.fields import NEVER, Boolean, Identifier, JsonAsBytes, Number, Text, Timestamp, Word, reference
+from service.models.people import Caller
+
+SEARCHED = ("name", "tagline", "description")
 
 
 class Bot(Table):
@@ -34,3 +43,64 @@ class Bot(Table):
     social_links = JsonAsBytes()
     created_at = Timestamp(default=clock.timestamp)
     updated_at = Timestamp(default=clock.timestamp)
+    search_text = Text(leaves=NEVER)  # what a search looks through, folded
+
+    @classmethod
+    def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """What is searched follows from what is shown."""
+        return {"search_text": formats.fold("\n".join(given.get(name, "") for name in SEARCHED))}
+
+    def save(self, *arguments: Any, **options: Any) -> Any:
+        self.search_text = formats.fold("\n".join(getattr(self, name) for name in SEARCHED))
+        return super().save(*arguments, **options)
+
+    @classmethod
+    def shown(cls) -> Any:
+        """The condition of the bots that clients meet."""
+        return cls.is_active & (cls.status == "published")
+
+    @classmethod
+    def reach(cls, caller: Caller, id: str, *above: Any) -> "Bot":
+        """An active bot of any app. Raises BotNotFound."""
+        bot = cls.get_or_none(cls.id == id, cls.shown())
+        if bot is None:
+            raise BotNotFound
+        return bot
+
+    def within(self, app_id: str) -> msgspec.Raw:
+        """The bot, rendered, as an app sees it. Raises BotNotFound for a bot of another app."""
+        if self.app_id != app_id:
+            raise BotNotFound
+        return render(Bot.select().where(Bot.id == self.id))
+
+    @classmethod
+    def feed(
+        cls, app_id: str, after: Position, limit: int, *, search: str, country: str, featured_only: bool, **exact: Any
+    ) -> "Page[Bot]":
+        """A page of an app's active bots: featured ones first, then by rating, name and identifier.
+
+        `exact` filters ask for a column of their name to be equal, unless they are empty.
+        """
+        found = cls.select().where(cls.app_id == app_id, cls.shown())
+        for name, value in exact.items():
+            if value:
+                found = found.where(getattr(cls, name) == value)
+        if country:
+            found = found.where(peewee.fn.upper(cls.country) == country)
+        if featured_only:
+            found = found.where(cls.is_featured)
+        if search.strip():
+            found = found.where(contains(cls.search_text, formats.fold(search.strip())))
+        order = [Order(cls.is_featured, True), Order(cls.rating, True), Order(cls.name), Order(cls.id)]
+        return page(found, order, after, limit)
+
+
+Bot.add_index(
+    Bot.app_id,
+    Bot.is_featured.desc(),
+    Bot.rating.desc(),
+    Bot.name,
+    Bot.id,
+    name="bot_feed",
+    where=Bot.is_active & (Bot.status == "published"),
+)

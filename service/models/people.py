@@ -2,10 +2,11 @@
 
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import peewee
 
-from service import clock
-from service.db import Table, write
+from service import clock, formats, preferences
+from service.db import Table, render, write
 from service.fields import (
     EXPORT,
     NEVER,
@@ -18,6 +19,7 @@ from service.fields import (
     Text,
     Timestamp,
     Word,
+    compact_json,
     reference,
 )
 
@@ -66,10 +68,10 @@ class User(Table):
     user_type = Text(64, default="customer")
     app_id = reference("app", null=True, leaves=EXPORT)
     display_name = Text(100, leaves=EXPORT)
-    phone = Text(20, leaves=EXPORT)
-    locale = Text(35, leaves=EXPORT)
-    timezone = Text(64, leaves=EXPORT)
-    settings = Document(leaves=EXPORT)
+    phone = Text(20, form=formats.phone_number, leaves=EXPORT)
+    locale = Text(64, form=formats.language_tag, leaves=EXPORT)
+    timezone = Text(64, form=formats.time_zone, leaves=EXPORT)
+    settings = Document(form=preferences.check, leaves=EXPORT)
     is_disabled = Boolean(default=False, leaves=EXPORT)
     password_hash = Text(leaves=EXPORT)
 
@@ -103,6 +105,35 @@ class User(Table):
         with write():
             User.update(is_disabled=True).where(User.id == self.id).execute()
             LoginSession.end_all(self.id)
+
+    @classmethod
+    def update_profile(cls, id: str, columns: dict[str, Any]) -> msgspec.Raw:
+        """Set columns of a user; the user, rendered."""
+        with write():
+            if columns:
+                cls.update(columns).where(cls.id == id).execute()
+            return render(cls.select().where(cls.id == id))
+
+    @classmethod
+    def preferences_of(cls, id: str) -> dict[str, Any]:
+        """A user's settings, every known member present."""
+        return preferences.complete(cls._stored_preferences(id))
+
+    @classmethod
+    def patch_preferences(cls, id: str, patch: dict[str, Any]) -> dict[str, Any]:
+        """Merge a patch into a user's settings; what they are then. Raises InvalidBody, and nothing changes."""
+        patch = {name: value for name, value in patch.items() if name != "updated_at"}
+        with write():
+            before = cls._stored_preferences(id)
+            after = preferences.check(preferences.merge(before, patch))
+            if after != before:
+                after["updated_at"] = clock.timestamp()
+                cls.update(settings=compact_json(after)).where(cls.id == id).execute()
+            return preferences.complete(after)
+
+    @classmethod
+    def _stored_preferences(cls, id: str) -> dict[str, Any]:
+        return dict(msgspec.json.decode(cls.select(cls.settings).where(cls.id == id).scalar()))
 
     def enable(self) -> None:
         """Let the user log in again."""

@@ -3,9 +3,23 @@
 from collections.abc import Iterator
 
 from service.operations import Operation
-from service.routes import auth, chats, health, pages
+from service.routes import auth, bots, chats, consent, feedback, health, inbox, pages, reference, sharing, users
 
-PARTS = (auth.routes, chats.routes, health.routes, pages.routes)
+PARTS = (
+    auth.routes,
+    consent.routes,
+    chats.routes,
+    bots.routes,
+    users.routes,
+    sharing.routes,
+    feedback.routes,
+    inbox.events,
+    inbox.notifications,
+    users.images,
+    health.routes,
+    pages.routes,
+    reference.routes,
+)
 
 
 def operations(documented_only: bool = False) -> Iterator[Operation]:

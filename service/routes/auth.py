@@ -11,8 +11,9 @@ from service.db import render, write
 from service.errors import InvalidCredentials
 from service.models import LoginSession, User
 from service.models.people import Caller
-from service.operations import Origin, Routes
+from service.operations import Routes
 from service.settings import Settings
+from service.signature import Origin
 
 routes = Routes("Authentication")
 
@@ -68,8 +69,7 @@ def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
         if not User.update(last_login_at=clock.timestamp()).where(same).execute():
             raise InvalidCredentials  # disabled, or another password, while this one was checked
         throttle.forgive(attempt)
-        found = render(User.select().where(same))
-        return LoggedIn(tokens.begin(user.id, settings, origin.user_agent), found or Raw())
+        return LoggedIn(tokens.begin(user.id, settings, origin.user_agent), render(User.select().where(same)))
 
 
 @routes.post("/auth/refresh", answers=(200, 400, 401), public=True, extension=True)

@@ -7,7 +7,8 @@ from msgspec import Meta, Raw, Struct
 from service.db import Page
 from service.models import ChatSession, Message
 from service.models.people import Caller
-from service.operations import Cursor, Routes
+from service.operations import Routes
+from service.signature import Cursor
 
 routes = Routes("Chat sessions and messages", scope="chats")
 

@@ -1,8 +1,9 @@
 """Pages for people who open the address in a browser."""
 
-from service.operations import Html, Routes
+from service.operations import Routes
+from service.signature import Html
 
-routes = Routes("Pages", prefix="", public=True, extension=True)
+routes = Routes("Pages", prefix="", public=True, extension=True, produces="text/html")
 
 
 @routes.get("/", answers=(200,))

@@ -1,0 +1,89 @@
+"""Texts with a form of their own: each function gives a text back, or raises ValueError with what was expected."""
+
+import functools
+import re
+import unicodedata
+from importlib.resources import files
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+_PHONE = re.compile(r"\+[1-9][0-9]{1,14}", re.ASCII)
+_WEB_ADDRESS = re.compile(r"https?://[^\s/?#\x00-\x1f\x7f-\x9f]+[^\s\x00-\x1f\x7f-\x9f]*", re.IGNORECASE)
+_MISLEADING = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # turn the direction of what stands around
+_LANGUAGE_TAG = re.compile(
+    r"""
+    (?: (?: [a-z]{2,3} (?: -[a-z]{3} ){0,3} | [a-z]{4,8} )  # language, extended language
+        (?: -[a-z]{4} )?                                    # script
+        (?: -(?: [a-z]{2} | [0-9]{3} ) )?                             # region
+        (?P<variants> (?: -(?: [a-z0-9]{5,8} | [0-9][a-z0-9]{3} ) )* )
+        (?P<extensions> (?: -[0-9a-wy-z] (?: -[a-z0-9]{2,8} )+ )* )
+        (?: -x (?: -[a-z0-9]{1,8} )+ )?
+    |   x (?: -[a-z0-9]{1,8} )+                                       # private use
+    |   en-gb-oed | i-(?: ami|bnn|default|enochian|hak|klingon|lux|mingo|navajo|pwn|tao|tay|tsu )
+    |   sgn-(?: be-fr|be-nl|ch-de ) | art-lojban | cel-gaulish | no-(?: bok|nyn )
+    |   zh-(?: guoyu|hakka|min|min-nan|xiang )
+    )
+    """,
+    re.VERBOSE | re.ASCII | re.IGNORECASE,
+)
+
+
+def word(text: str) -> str:
+    """A word for programs: letters, digits, `_` and `-`."""
+    if not _WORD.fullmatch(text):
+        raise ValueError("expected a word of letters, digits, _ and -")
+    return text
+
+
+def language_tag(text: str) -> str:
+    """A well-formed language tag (BCP 47; RFC 5646, section 2.1), its case kept."""
+    found = _LANGUAGE_TAG.fullmatch(text)
+    variants = (found["variants"] or "").lower().split("-")[1:] if found else []
+    singletons = re.findall(r"-(\w)(?=-)", (found["extensions"] or "").lower()) if found else []
+    if not found or len(set(variants)) < len(variants) or len(set(singletons)) < len(singletons):
+        raise ValueError("expected a language tag such as en or pt-BR")
+    return text
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone in the IANA database."""
+    if text not in _time_zones():
+        raise ValueError("expected an IANA time zone such as Europe/Berlin")
+    return text
+
+
+@functools.cache
+def _time_zones() -> frozenset[str]:
+    return frozenset((files("tzdata") / "zones").read_text("utf-8").split())
+
+
+def phone_number(text: str) -> str:
+    """A telephone number in the international form of ITU-T E.164."""
+    if not _PHONE.fullmatch(text):
+        raise ValueError("expected a phone number such as +4930123456")
+    return text
+
+
+def web_address(text: str) -> str:
+    """An http or https URL."""
+    if not _WEB_ADDRESS.fullmatch(text):
+        raise ValueError("expected a URL that begins with http:// or https://")
+    return text
+
+
+def country(text: str) -> str:
+    """A country code of two letters (ISO 3166-1 alpha-2), in upper case; blank stays blank."""
+    if not re.fullmatch(r"([A-Za-z]{2})?", text, re.ASCII):
+        raise ValueError("expected a country code of two letters such as DE")
+    return text.upper()
+
+
+def fold(text: str) -> str:
+    """A text in the form in which searches compare it: without case, composed (Unicode, section 3.13)."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def visible(text: str) -> str:
+    """A text that a person can be shown: no control characters, nothing that turns other text around."""
+    if _MISLEADING.search(text) or any(unicodedata.category(character) == "Cc" for character in text):
+        raise ValueError("expected no control characters")
+    return text

@@ -1,0 +1,72 @@
+"""Step 2: events, feedback, data shares, avatars; what searches of bots and lists of notifications need."""
+
+from service import db, formats
+
+
+def fold_bots() -> None:
+    """Fill in what a search looks through."""
+    found = db.database.execute_sql("SELECT id, name, tagline, description FROM bot").fetchall()
+    for id, *texts in found:
+        db.database.execute_sql("UPDATE bot SET search_text = ? WHERE id = ?", (formats.fold("\n".join(texts)), id))
+
+
+STATEMENTS = (
+    "ALTER TABLE bot ADD COLUMN search_text TEXT NOT NULL DEFAULT ''",
+    fold_bots,
+    """CREATE INDEX bot_feed ON bot (app_id, is_featured DESC, rating DESC, name, id)
+        WHERE (is_active AND status = 'published')""",
+    "DROP INDEX notification_user_id_created_at",
+    "CREATE INDEX notification_user_id_created_at_id ON notification (user_id, created_at, id)",
+    "CREATE INDEX notification_unread ON notification (user_id, created_at, id) WHERE (read_at IS NULL)",
+    """CREATE TABLE event (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        app_id TEXT REFERENCES app (id) DEFERRABLE INITIALLY DEFERRED,
+        title TEXT NOT NULL,
+        notes TEXT NOT NULL,
+        starts_at TEXT NOT NULL,
+        ends_at TEXT,
+        reminder_at TEXT,
+        is_time_sensitive BOOLEAN NOT NULL,
+        source TEXT NOT NULL,
+        source_event_id TEXT,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL
+    )""",
+    "CREATE INDEX event_user_id_starts_at_id ON event (user_id, starts_at, id)",
+    """CREATE UNIQUE INDEX event_source ON event (user_id, source, source_event_id)
+        WHERE (source_event_id IS NOT NULL)""",
+    """CREATE TABLE feedback (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        feedback_type TEXT NOT NULL,
+        description TEXT NOT NULL,
+        app_version TEXT NOT NULL,
+        device_info TEXT NOT NULL,
+        screenshot_url TEXT NOT NULL,
+        status TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL
+    )""",
+    "CREATE INDEX feedback_user_id ON feedback (user_id)",
+    """CREATE TABLE data_share (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        app_id TEXT,
+        conversation_id TEXT,
+        mcp_server_id TEXT NOT NULL,
+        allowed_tools TEXT NOT NULL,
+        scope_meta TEXT NOT NULL,
+        expires_at TEXT,
+        granted_at TEXT NOT NULL,
+        revoked_at TEXT
+    )""",
+    "CREATE INDEX data_share_user_id_mcp_server_id ON data_share (user_id, mcp_server_id)",
+    "CREATE INDEX data_share_user_id_granted_at ON data_share (user_id, granted_at)",
+    """CREATE TABLE avatar (
+        user_id TEXT NOT NULL PRIMARY KEY REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        name TEXT NOT NULL,
+        image TEXT NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX avatar_name ON avatar (name)",
+)

@@ -1,0 +1,133 @@
+"""Data-share grants: which MCP servers may use which tools on a user's behalf."""
+
+import json
+from typing import Any, Literal
+
+from msgspec import Raw, Struct
+
+from service import clock
+from service.db import Order, Position, Table, page, render, write
+from service.errors import ConversationNotFound, Forbidden, GrantLimitReached, GrantNotFound, InvalidBody
+from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, reference
+from service.models.chats import ChatSession
+from service.models.people import Caller
+
+ACTIVE_LIMIT = 500
+ANY_TOOL = "*"
+
+
+class Tools(Strings):
+    """Tool names, each once, at least one; `*` alone means all."""
+
+    def store(self, value: Any) -> Any:
+        if not value:
+            raise ValueError("expected at least one tool")
+        if len(set(value)) < len(value):
+            raise ValueError("expected every tool once")
+        if ANY_TOOL in value and len(value) > 1:
+            raise ValueError("expected * alone")
+        return super().store(value)
+
+
+class Verdict(Struct):
+    """Whether a tool may be used, which grant decided, and why: see `DataShare.judge`."""
+
+    allowed: bool
+    grant_id: str | None
+    reason: Literal["granted", "not_granted", "tool_not_allowed", "expired", "revoked"]
+
+
+class DataShare(Table):
+    """A data-share grant (section 2.8 of the document)."""
+
+    id = Identifier(primary_key=True, default=clock.uuid)
+    user_id = reference("user")
+    app_id = Identifier(null=True)
+    conversation_id = Identifier(null=True)
+    mcp_server_id = Text(255, least=1, default=None)
+    allowed_tools = Tools(default=None)
+    scope_meta = Integers()
+    expires_at = Timestamp(null=True)
+    granted_at = Timestamp(default=clock.timestamp)
+    revoked_at = Timestamp(null=True)
+    is_active = Standing("revoked_at", since="granted_at", until="expires_at")
+
+    @classmethod
+    def active(cls) -> Any:
+        """The condition of the grants that hold now; when one expires, nothing is written."""
+        return cls.revoked_at.is_null() & (cls.expires_at.is_null() | (cls.expires_at > clock.timestamp()))
+
+    @classmethod
+    def reach(cls, caller: Caller, id: str, *above: Any) -> "DataShare":
+        """The grant, for its user and for admins. Raises GrantNotFound or Forbidden."""
+        grant = cls.get_or_none(cls.id == id)
+        if grant is None:
+            raise GrantNotFound
+        if caller.role != "admin":
+            grant.expect_owner(caller)
+        return grant
+
+    def expect_owner(self, caller: Caller) -> None:
+        """Raises Forbidden for everybody but the user who gave it."""
+        if self.user_id != caller.id:
+            raise Forbidden(concealed=GrantNotFound)
+
+    @classmethod
+    def give(cls, user_id: str, **columns: Any) -> "DataShare":
+        """A new grant. Raises ConversationNotFound, GrantLimitReached or InvalidBody."""
+        if (columns.get("expires_at") or "~") <= clock.timestamp():
+            raise InvalidBody("$.expires_at: expected a time to come")
+        with write():
+            conversation = columns.get("conversation_id")
+            own = ChatSession.select().where(ChatSession.user_id == user_id)
+            if conversation and not own.where(ChatSession.conversation_id == conversation).exists():
+                raise ConversationNotFound
+            if cls.select().where(cls.user_id == user_id, cls.active()).count() >= ACTIVE_LIMIT:
+                raise GrantLimitReached
+            return cls.create(user_id=user_id, **columns)
+
+    @classmethod
+    def active_of(cls, user_id: str) -> Raw:
+        """The grants of a user that hold now, the newest first, rendered."""
+        active = cls.select().where(cls.user_id == user_id, cls.active())
+        return page(active, [Order(cls.granted_at, True), Order(cls.id, True)], Position(), ACTIVE_LIMIT).rows
+
+    def revoke(self) -> None:
+        """Withdraw the grant, an expired one too: it must stay withdrawn when the clock is set back."""
+        still = DataShare.revoked_at.is_null()
+        DataShare.update(revoked_at=clock.timestamp()).where(DataShare.id == self.id, still).execute()
+
+    def rendered(self) -> Raw:
+        """The grant as it is now."""
+        return render(DataShare.select().where(DataShare.id == self.id))
+
+    @classmethod
+    def judge(cls, user_id: str, mcp_server_id: str, tool: str, conversation_id: str | None) -> Verdict:
+        """Whether an MCP server may use a tool for a user, in a conversation or outside of any.
+
+        A grant for one conversation counts in that one only. Reasons: `granted`; of a grant that holds
+        `tool_not_allowed`; of the newest that does not `revoked` or `expired`; `not_granted` where there is none.
+        """
+        here = cls.conversation_id.is_null()
+        if conversation_id:
+            here |= cls.conversation_id == conversation_id
+        given = cls.select().where(cls.user_id == user_id, cls.mcp_server_id == mcp_server_id, here)
+        given = given.order_by(cls.granted_at.desc(), cls.id.desc())
+        holding = list(given.where(cls.active()))
+        for grant in holding:
+            if {tool, ANY_TOOL} & set(grant.tools):
+                return Verdict(True, grant.id, "granted")
+        if holding:
+            return Verdict(False, holding[0].id, "tool_not_allowed")
+        newest = given.first()
+        if newest is None:
+            return Verdict(False, None, "not_granted")
+        return Verdict(False, newest.id, "revoked" if newest.revoked_at else "expired")
+
+    @property
+    def tools(self) -> list[str]:
+        """The names in `allowed_tools`."""
+        return list(json.loads(self.allowed_tools))
+
+    class Meta:
+        indexes = ((("user_id", "mcp_server_id"), False), (("user_id", "granted_at"), False))

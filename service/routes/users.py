@@ -1,0 +1,68 @@
+"""Profile, settings and avatars (section 4.4 of the document; contract, section 7)."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct
+
+from service import pictures
+from service.models import Avatar, User
+from service.models.people import Caller
+from service.operations import KIB, Routes
+from service.preferences import Settings
+from service.settings import Settings as Installation
+from service.shapes import Writes, variant
+from service.signature import Form, Media
+
+routes = Routes("Profile and settings", scope="profile")
+images = Routes("Avatars", prefix="", public=True, extension=True, vital=True)
+
+ProfileChanges = Annotated[
+    dict[str, Any],
+    Writes(User, "display_name", "first_name", "last_name", "locale", "location", "phone", "timezone", partial=True),
+]
+SettingsPatch = Annotated[dict[str, Any], variant(Settings, required=False)]
+SettingsNow = Annotated[dict[str, Any], variant(Settings, required=True)]
+
+
+class AvatarForm(Form):
+    """A new picture."""
+
+    avatar: Annotated[
+        bytes, Meta(max_length=5 * 1024 * KIB, description="JPEG, PNG or WebP.", extra_json_schema={"format": "binary"})
+    ]
+
+
+class ProfileImage(Struct):
+    """Where the picture is."""
+
+    profile_image: str
+
+
+@routes.patch("/users/me", answers=(200, 400, 401))
+def update_profile(caller: Caller, body: ProfileChanges) -> Annotated[Raw, User]:
+    """Change some of your profile; `null` clears a member."""
+    return User.update_profile(caller.id, body)
+
+
+@routes.get("/users/me/settings", answers=(200, 401))
+def get_settings(caller: Caller) -> SettingsNow:
+    """Your settings, with the defaults of what you never set."""
+    return User.preferences_of(caller.id)
+
+
+@routes.patch("/users/me/settings", answers=(200, 400, 401))
+def update_settings(caller: Caller, body: SettingsPatch) -> SettingsNow:
+    """Merge a patch into your settings (RFC 7396); `null` puts a member back to its default."""
+    return User.patch_preferences(caller.id, body)
+
+
+@routes.post("/users/me/avatar", answers=(200, 400, 401, 413, 415, 503), most=6 * 1024 * KIB)
+def upload_avatar(caller: Caller, body: AvatarForm, settings: Installation) -> ProfileImage:
+    """Show another picture of yourself."""
+    return ProfileImage(Avatar.replace_by(caller.id, pictures.make_avatar(body.avatar), settings.public_url))
+
+
+@images.get("/avatars/{name}", answers=(200, 304, 404), produces=pictures.CONTENT_TYPE)
+def get_avatar(avatar: Avatar) -> Media:
+    """A picture, for everybody who knows its name."""
+    return Media(avatar.content, avatar.name, lasting=True)

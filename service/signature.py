@@ -1,0 +1,49 @@
+"""What a handler's signature may name beside tables and structs: bounds, cursors, origins, pages, files, forms."""
+
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+
+from service import clock
+from service.db import Position
+
+LowerBound = Annotated[
+    str,
+    Meta(description="An RFC 3339 timestamp, or a date for the start of that day."),
+    partial(clock.read_timestamp, bare_date="start"),
+]
+UpperBound = Annotated[
+    str,
+    Meta(description="An RFC 3339 timestamp, or a date for the end of that day."),
+    partial(clock.read_timestamp, bare_date="end"),
+]
+Cursor = Position
+"""The type of a `cursor` parameter: handed in as the position that its text stands for."""
+
+
+class Origin(Struct, frozen=True):
+    """Where a request comes from."""
+
+    address: str
+    user_agent: str
+
+
+class Html(NamedTuple):
+    """A page for people: a template in templates/ and what it shows; `scripted` ones may run scripts of ours."""
+
+    template: str
+    values: dict[str, Any] = {}
+    scripted: bool = False
+
+
+class Media(NamedTuple):
+    """Bytes of a type that the declaration names; `tag` changes when they do, `lasting` ones never do."""
+
+    content: bytes
+    tag: str
+    lasting: bool = False
+
+
+class Form(Struct):
+    """A body that comes as multipart/form-data; its members are files, each `Annotated[bytes, Meta(max_length=…)]`."""
