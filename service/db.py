@@ -101,8 +101,13 @@ def write() -> Iterator[None]:
 
     Nothing slow inside: no hashing, no picture work, no calls out.
     """
-    with database.atomic():
-        yield
+    try:
+        with database.atomic():
+            yield
+    except peewee.OperationalError as error:
+        if "readonly" in str(error) and not database.in_transaction():
+            close_database()  # it was opened while the disk was read-only, and would stay so when the disk no longer is
+        raise
 
 
 def rewrite_files() -> None:
@@ -141,7 +146,8 @@ def is_unavailable(error: BaseException | None) -> bool:
     """Whether a database error means «not now» (locked, full, read-only, unreadable) and not a fault of ours."""
     if not isinstance(error, peewee.OperationalError):
         return False
-    if "no transaction is active" in str(error):  # SQLite took it back by itself before Peewee tried; see why
+    taken_back = ("no transaction is active", "no such savepoint")  # by SQLite itself, before Peewee tried; see why
+    if any(words in str(error) for words in taken_back):
         return is_unavailable(error.__context__ and error.__context__.__context__)
     words = ("locked", "busy", "full", "readonly", "unable to open", "disk i/o")
     return any(word in str(error).lower() for word in words)

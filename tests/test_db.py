@@ -1,8 +1,20 @@
-"""What the database layer knows of its engine."""
+"""What the database layer knows of its engine, and how it pages."""
 
+import itertools
+from typing import Any
+
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
-from service.db import has_wal_reset_bug
+from service import db
+from service.db import Order, Position, contains, has_wal_reset_bug, page
+from service.models import App, Bot
+from tests.watching import query_plan, statements
+
+COLUMNS = (Bot.is_featured, Bot.rating, Bot.name, Bot.id)
+DIRECTIONS = list(itertools.product([False, True], repeat=len(COLUMNS)))
 
 
 @pytest.mark.parametrize("version", [(3, 40, 1), (3, 44, 5), (3, 50, 6), (3, 51, 2), (3, 45, 9)])
@@ -13,3 +25,100 @@ def test_versions_with_the_wal_reset_bug_are_known(version):
 @pytest.mark.parametrize("version", [(3, 44, 6), (3, 50, 7), (3, 51, 3), (3, 53, 4), (4, 0, 0)])
 def test_versions_without_it_are_known_too(version):
     assert not has_wal_reset_bug(version)
+
+
+def order_of(directions: tuple[bool, ...]) -> list[Order]:
+    """Bots sorted by four columns, each in its own direction."""
+    return [Order(column, descending) for column, descending in zip(COLUMNS, directions, strict=True)]
+
+
+def sorted_by(order: list[Order]) -> list[str]:
+    """The identifiers of all bots in an order."""
+    bots = list(Bot.select())
+    for column, descending in reversed(order):
+        bots.sort(key=lambda bot, name=column.name: getattr(bot, name), reverse=descending)
+    return [bot.id for bot in bots]
+
+
+def walk(order: list[Order], limit: int) -> list[list[str]]:
+    """The identifiers on every page."""
+    found, after = [], Position()
+    while len(found) <= Bot.select().count():
+        read = page(Bot.select(), order, after, limit)
+        found.append([bot["id"] for bot in msgspec.json.decode(read.rows)])
+        after = Position(after.number + 1, read.next_key)
+        if not read.next_key:
+            return found
+    raise AssertionError("the walk does not end")
+
+
+def fill(app: App, rows: list[tuple[Any, ...]]) -> None:
+    with db.write():
+        Bot.delete().execute()
+        for row in rows:
+            Bot.create(app_id=app.id, **dict(zip(("is_featured", "rating", "name"), row, strict=True)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(
+    rows=some.lists(
+        some.tuples(
+            some.booleans(), some.sampled_from([0.1 + 0.2, 1 / 3, -1e300]), some.sampled_from(["", "a,\n", "b"])
+        ),
+        max_size=15,
+    ),
+    limit=some.integers(1, 6),
+    directions=some.sampled_from(DIRECTIONS),
+)
+def test_pages_in_any_mixture_of_directions_are_a_sort_cut_into_pieces(rows, limit, directions, shop):
+    fill(shop, rows)
+    order = order_of(directions)
+    read = walk(order, limit)
+    assert list(itertools.chain(*read)) == sorted_by(order)
+    assert all(len(part) == limit for part in read[:-1])
+    assert len(read[-1]) > 0 or len(read) == 1
+
+
+@pytest.mark.parametrize("directions", DIRECTIONS)
+def test_after_every_single_row_comes_the_rest(directions, shop):
+    fill(shop, list(itertools.product([False, True], [1 / 3, 0.5], ["", "b"])) * 2)
+    order = order_of(directions)
+    expected = sorted_by(order)
+    for place, id in enumerate(expected, 1):
+        bot = Bot.get_by_id(id)
+        after = Position(2, tuple(getattr(bot, column.name) for column in COLUMNS))
+        read = page(Bot.select(), order, after, 100)
+        assert [bot["id"] for bot in msgspec.json.decode(read.rows)] == expected[place:]
+        assert read.next_key == ()
+
+
+def test_nowhere_is_behind_everything_and_asks_nothing(shop):
+    fill(shop, [(True, 1.0, "a")])
+    with statements() as seen:
+        read = page(Bot.select(), order_of(DIRECTIONS[0]), Position(nowhere=True), 5, total=7)
+    assert (bytes(read.rows), read.next_key, read.counts, seen) == (b"[]", (), {"total": 7}, [])
+
+
+def test_no_rows_are_an_empty_page(application):
+    read = page(Bot.select(), order_of(DIRECTIONS[0]), Position(), 5)
+    assert (bytes(read.rows), read.next_key, read.counts) == (b"[]", (), {})
+
+
+def test_a_page_is_one_statement_of_one_row_and_stops_when_it_is_full(shop):
+    fill(shop, [(True, 1.0, "a")] * 4)
+    order = order_of((True, True, False, False))
+    first = page(Bot.select(), order, Position(), 1)
+    for after in (Position(), Position(2, first.next_key)):
+        with statements() as seen:
+            assert len(msgspec.json.decode(page(Bot.select(), order, after, 2).rows)) == 2
+        ((sql, values),) = seen
+        assert sql.startswith("SELECT count(*), group_concat(")
+        # What is computed row by row ends with the page; what is materialized is computed to its own end.
+        assert not any("MATERIALIZE" in step for step in query_plan(sql, values))
+
+
+@pytest.mark.parametrize("text", ["%", "_", "\\", "*", "?", "[a]", "'", '"', "a%b", "\n", "é", "🐈", "sAme"])
+def test_containing_is_letter_for_letter(text, shop):
+    fill(shop, [(False, 0.0, name) for name in (f"x{text}y", text, "xay", "", "É", "a b", "same")])
+    found = {bot.name for bot in Bot.select().where(contains(Bot.name, text))}
+    assert found == {f"x{text}y", text}

@@ -1,19 +1,24 @@
 """Step 2: events, feedback, data shares, avatars; what searches of bots and lists of notifications need."""
 
+import math
+
 from service import db, formats
 
 
-def fold_bots() -> None:
-    """Fill in what a search looks through."""
-    found = db.database.execute_sql("SELECT id, name, tagline, description FROM bot").fetchall()
-    for id, *texts in found:
-        db.database.execute_sql("UPDATE bot SET search_text = ? WHERE id = ?", (formats.fold("\n".join(texts)), id))
+def complete_bots() -> None:
+    """Fill in what a search looks through, and leave ratings no more digits than every SQLite renders."""
+    found = db.database.execute_sql("SELECT id, rating, name, tagline, description FROM bot").fetchall()
+    for id, rating, *texts in found:
+        shorter = float(f"{rating:.15g}")
+        values = (shorter if math.isfinite(shorter) else rating, "\nA\n".join(map(formats.fold, texts)), id)
+        db.database.execute_sql("UPDATE bot SET rating = ?, search_text = ? WHERE id = ?", values)
 
 
 STATEMENTS = (
     "ALTER TABLE bot ADD COLUMN search_text TEXT NOT NULL DEFAULT ''",
-    fold_bots,
-    """CREATE INDEX bot_feed ON bot (app_id, is_featured DESC, rating DESC, name, id)
+    complete_bots,
+    """CREATE INDEX bot_feed
+        ON bot (app_id, is_featured DESC, rating DESC, name, id, kind, presence, category, city, country, search_text)
         WHERE (is_active AND status = 'published')""",
     "DROP INDEX notification_user_id_created_at",
     "CREATE INDEX notification_user_id_created_at_id ON notification (user_id, created_at, id)",
@@ -36,6 +41,7 @@ STATEMENTS = (
     "CREATE INDEX event_user_id_starts_at_id ON event (user_id, starts_at, id)",
     """CREATE UNIQUE INDEX event_source ON event (user_id, source, source_event_id)
         WHERE (source_event_id IS NOT NULL)""",
+    "CREATE INDEX event_time_sensitive ON event (user_id, starts_at, id) WHERE is_time_sensitive",
     """CREATE TABLE feedback (
         id TEXT NOT NULL PRIMARY KEY,
         user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
@@ -61,8 +67,12 @@ STATEMENTS = (
         granted_at TEXT NOT NULL,
         revoked_at TEXT
     )""",
-    "CREATE INDEX data_share_user_id_mcp_server_id ON data_share (user_id, mcp_server_id)",
-    "CREATE INDEX data_share_user_id_granted_at ON data_share (user_id, granted_at)",
+    """CREATE INDEX data_share_user_id_mcp_server_id_conversation_id_granted_at_id
+        ON data_share (user_id, mcp_server_id, conversation_id, granted_at, id)""",
+    """CREATE INDEX data_share_active ON data_share (user_id, coalesce(expires_at, '~'))
+        WHERE (revoked_at IS NULL)""",
+    """CREATE INDEX data_share_active_server ON data_share (user_id, mcp_server_id, coalesce(expires_at, '~'))
+        WHERE (revoked_at IS NULL)""",
     """CREATE TABLE avatar (
         user_id TEXT NOT NULL PRIMARY KEY REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
         name TEXT NOT NULL,

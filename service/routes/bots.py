@@ -13,7 +13,11 @@ from service.signature import Cursor
 
 routes = Routes("Bots", scope="bots")
 
-Country = Annotated[str, Meta(description="ISO 3166-1 alpha-2, any case."), formats.country]
+Country = Annotated[
+    str,
+    Meta(description="ISO 3166-1 alpha-2, any case.", extra_json_schema={"pattern": "^([A-Za-z]{2})?$"}),
+    formats.country,
+]
 
 
 class BotFilter(Struct):
@@ -46,7 +50,7 @@ def list_bots(query: BotFilter) -> Page[Bot]:
         query.per_page,
         search=query.search,
         country=query.country,
-        featured_only=query.featured_only,
+        is_featured=query.featured_only,
         category=query.category,
         city=query.city,
         kind=query.kind,
