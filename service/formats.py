@@ -7,7 +7,10 @@ from importlib.resources import files
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _PHONE = re.compile(r"\+[1-9][0-9]{1,14}", re.ASCII)
-_WEB_ADDRESS = re.compile(r"https?://[^\s/?#\x00-\x1f\x7f-\x9f]+[^\s\x00-\x1f\x7f-\x9f]*", re.IGNORECASE)
+_WEB_ADDRESS = re.compile(  # with a user before the host, and a port, a path and more behind it
+    r"https?://([^/?#@]*@)?([^/?#@:\[\]]+|\[[0-9a-f:.]+\])(:[0-9]{0,5})?([/?#].*)?", re.ASCII | re.IGNORECASE
+)
+_NO_ADDRESS = re.compile(r"[\s\\\x00-\x1f\x7f-\x9f]")
 _MISLEADING = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # turn the direction of what stands around
 _LANGUAGE_TAG = re.compile(
     r"""
@@ -64,8 +67,8 @@ def phone_number(text: str) -> str:
 
 
 def web_address(text: str) -> str:
-    """An http or https URL."""
-    if not _WEB_ADDRESS.fullmatch(text):
+    """An http or https URL with a host; a backslash, which some readers take for a slash, is never part of one."""
+    if not _WEB_ADDRESS.fullmatch(text) or _NO_ADDRESS.search(text) or _MISLEADING.search(text):
         raise ValueError("expected a URL that begins with http:// or https://")
     return text
 

@@ -55,6 +55,9 @@ class Settings(Struct):
     privacy: Privacy = msgspec.field(default_factory=Privacy)
     updated_at: Moment | None = None
 
+    def __post_init__(self) -> None:
+        self.updated_at = self.updated_at or None
+
 
 def merge(document: Any, patch: Any) -> Any:
     """A JSON document after a merge patch (RFC 7396, section 2): `null` removes a member, objects merge."""
@@ -73,25 +76,36 @@ def check(document: dict[str, Any]) -> dict[str, Any]:
     """A settings document as it is stored, if it can be. Raises InvalidBody with the place of the fault."""
     if _depth(document) > DEEPEST:
         raise InvalidBody(f"$: expected at most {DEEPEST} levels")
-    stored = dict(_overlay(document, convert(document, Settings), only_present=True))
-    if len(compact_json(stored).encode()) > LARGEST:
+    stored = _stored(document, convert(document, Settings))
+    own = {name: value for name, value in stored.items() if name != "updated_at"}  # which comes and goes by itself
+    if len(compact_json(own).encode()) > LARGEST:
         raise InvalidBody(f"$: expected at most {LARGEST} bytes, together with the settings that are there already")
     return stored
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
     """A stored document, with the defaults of the members that it lacks."""
-    return dict(_overlay(document, msgspec.convert(document, Settings)))
+    return _completed(document, msgspec.convert(document, Settings))
 
 
-def _overlay(document: Any, known: Any, only_present: bool = False) -> Any:
-    """The members of a document, the known ones as they were read; and those that it lacks, unless `only_present`."""
-    if not isinstance(known, Struct):
-        return known
-    found = {} if only_present else msgspec.to_builtins(known)
+def _stored(document: dict[str, Any], known: Struct) -> dict[str, Any]:
+    """The members of a document, the known ones as they were read, unless they are empty: nothing is their default."""
+    found = {}
     for name, value in document.items():
-        found[name] = _overlay(value, getattr(known, name), only_present) if name in known.__struct_fields__ else value
+        read = getattr(known, name) if name in known.__struct_fields__ else value
+        stored = _stored(value, read) if isinstance(read, Struct) else read
+        if name not in known.__struct_fields__ or stored not in (None, {}):
+            found[name] = stored
     return found
+
+
+def _completed(document: dict[str, Any], known: Struct) -> dict[str, Any]:
+    """The members of a document, behind all known ones with their defaults."""
+    found: dict[str, Any] = {name: getattr(known, name) for name in known.__struct_fields__}
+    for name, value in found.items():
+        if isinstance(value, Struct):
+            found[name] = _completed(document.get(name, {}), value)
+    return found | {name: value for name, value in document.items() if name not in found}
 
 
 def _depth(value: Any) -> int:

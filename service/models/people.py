@@ -117,7 +117,7 @@ class User(Table):
     @classmethod
     def preferences_of(cls, id: str) -> dict[str, Any]:
         """A user's settings, every known member present."""
-        return preferences.complete(cls._stored_preferences(id))
+        return preferences.complete(msgspec.json.decode(cls._stored_preferences(id)))
 
     @classmethod
     def patch_preferences(cls, id: str, patch: dict[str, Any]) -> dict[str, Any]:
@@ -125,15 +125,15 @@ class User(Table):
         patch = {name: value for name, value in patch.items() if name != "updated_at"}
         with write():
             before = cls._stored_preferences(id)
-            after = preferences.check(preferences.merge(before, patch))
-            if after != before:
+            after = preferences.check(preferences.merge(msgspec.json.decode(before), patch))
+            if compact_json(after) != before:  # as texts: to Python, 1 and true are equal
                 after["updated_at"] = clock.timestamp()
                 cls.update(settings=compact_json(after)).where(cls.id == id).execute()
             return preferences.complete(after)
 
     @classmethod
-    def _stored_preferences(cls, id: str) -> dict[str, Any]:
-        return dict(msgspec.json.decode(cls.select(cls.settings).where(cls.id == id).scalar()))
+    def _stored_preferences(cls, id: str) -> str:
+        return str(cls.select(cls.settings).where(cls.id == id).scalar())
 
     def enable(self) -> None:
         """Let the user log in again."""
