@@ -18,6 +18,8 @@ DOCUMENT = "document"  # the column is part of the resource in the document
 EXPORT = "export"  # it leaves in exports only
 NEVER = "never"  # it never leaves: secrets of this installation, and what is derived from other columns
 
+MANY = 1000  # items of a list that a client may write; lists of rows that hold them are not cut into pages
+
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
 AnyUuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"}, description="A UUID, any case."), clock.read_uuid]
@@ -175,14 +177,15 @@ class Rendered(Column):
 class Integers(Rendered):
     """Signed 64-bit integers, returned unchanged."""
 
-    wire = accepts = list[Int64]
+    wire = list[Int64]
+    accepts = Annotated[list[Int64], Meta(max_length=MANY)]
 
 
 class Strings(Rendered):
     """A list of strings."""
 
     wire = list[str]
-    accepts = list[Annotated[str, Meta(min_length=1, max_length=255)]]
+    accepts = Annotated[list[Annotated[str, Meta(min_length=1, max_length=255)]], Meta(max_length=MANY)]
 
 
 class Document(Rendered):
@@ -249,7 +252,8 @@ class Standing(Flag):
         return f"CASE WHEN \"{self.timestamp}\" IS NULL AND ({lasting}) THEN 'true' ELSE 'false' END"
 
     def imply(self, given: bool | None, row: dict[str, Any]) -> None:
-        if given is False and row[self.timestamp] is None and row[self.until] is None:
+        lasts = row[self.until] is None or row[self.until] > clock.timestamp()
+        if given is False and row[self.timestamp] is None and lasts:
             row[self.timestamp] = row[self.since]
 
 

@@ -26,6 +26,7 @@ class Feedback(Table):
     @classmethod
     def submit(cls, user_id: str, **columns: Any) -> Raw:
         """A new record of a user, rendered."""
+        now = clock.timestamp()
         with write():
-            made = cls.create(user_id=user_id, **columns)
+            made = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
             return render(cls.select().where(cls.id == made.id))

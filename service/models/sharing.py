@@ -1,12 +1,13 @@
 """Data-share grants: which MCP servers may use which tools on a user's behalf."""
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Raw, Struct
+import peewee
+from msgspec import Meta, Raw, Struct
 
 from service import clock
-from service.db import Order, Position, Table, page, render, write
+from service.db import Order, Position, Table, page, render, snapshot, write
 from service.errors import ConversationNotFound, Forbidden, GrantLimitReached, GrantNotFound, InvalidBody
 from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, reference
 from service.models.chats import ChatSession
@@ -18,6 +19,8 @@ ANY_TOOL = "*"
 
 class Tools(Strings):
     """Tool names, each once, at least one; `*` alone means all."""
+
+    accepts = Annotated[Strings.accepts, Meta(extra_json_schema={"minItems": 1, "uniqueItems": True})]
 
     def store(self, value: Any) -> Any:
         if not value:
@@ -55,7 +58,12 @@ class DataShare(Table):
     @classmethod
     def active(cls) -> Any:
         """The condition of the grants that hold now; when one expires, nothing is written."""
-        return cls.revoked_at.is_null() & (cls.expires_at.is_null() | (cls.expires_at > clock.timestamp()))
+        return cls.revoked_at.is_null() & (cls.end() > clock.timestamp())
+
+    @classmethod
+    def end(cls) -> Any:
+        """When a grant expires, as SQL that sorts; never is later than any time."""
+        return peewee.fn.coalesce(cls.expires_at, peewee.SQL("'~'"))
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "DataShare":
@@ -75,16 +83,17 @@ class DataShare(Table):
     @classmethod
     def give(cls, user_id: str, **columns: Any) -> "DataShare":
         """A new grant. Raises ConversationNotFound, GrantLimitReached or InvalidBody."""
-        if (columns.get("expires_at") or "~") <= clock.timestamp():
-            raise InvalidBody("$.expires_at: expected a time to come")
         with write():
+            now = clock.timestamp()  # once the lock is held: waiting for it may outlast the grant
+            if (columns.get("expires_at") or "~") <= now:
+                raise InvalidBody("$.expires_at: expected a time to come")
             conversation = columns.get("conversation_id")
             own = ChatSession.select().where(ChatSession.user_id == user_id)
             if conversation and not own.where(ChatSession.conversation_id == conversation).exists():
                 raise ConversationNotFound
             if cls.select().where(cls.user_id == user_id, cls.active()).count() >= ACTIVE_LIMIT:
                 raise GrantLimitReached
-            return cls.create(user_id=user_id, **columns)
+            return cls.create(user_id=user_id, granted_at=now, **columns)
 
     @classmethod
     def active_of(cls, user_id: str) -> Raw:
@@ -108,18 +117,19 @@ class DataShare(Table):
         A grant for one conversation counts in that one only. Reasons: `granted`; of a grant that holds
         `tool_not_allowed`; of the newest that does not `revoked` or `expired`; `not_granted` where there is none.
         """
-        here = cls.conversation_id.is_null()
-        if conversation_id:
-            here |= cls.conversation_id == conversation_id
-        given = cls.select().where(cls.user_id == user_id, cls.mcp_server_id == mcp_server_id, here)
+        given = cls.select().where(cls.user_id == user_id, cls.mcp_server_id == mcp_server_id)
         given = given.order_by(cls.granted_at.desc(), cls.id.desc())
-        holding = list(given.where(cls.active()))
+        anywhere, here = cls.conversation_id.is_null(), cls.conversation_id == conversation_id
+        with snapshot():
+            holding = list(given.where(cls.active(), anywhere | here))
+            # The two places apart: each is one end of an index, however long the history.
+            over = [] if holding else [given.where(place).first() for place in (anywhere, here)]
         for grant in holding:
             if {tool, ANY_TOOL} & set(grant.tools):
                 return Verdict(True, grant.id, "granted")
         if holding:
             return Verdict(False, holding[0].id, "tool_not_allowed")
-        newest = given.first()
+        newest = max(filter(None, over), key=lambda grant: (grant.granted_at, grant.id), default=None)
         if newest is None:
             return Verdict(False, None, "not_granted")
         return Verdict(False, newest.id, "revoked" if newest.revoked_at else "expired")
@@ -130,4 +140,11 @@ class DataShare(Table):
         return list(json.loads(self.allowed_tools))
 
     class Meta:
-        indexes = ((("user_id", "mcp_server_id"), False), (("user_id", "granted_at"), False))
+        indexes = ((("user_id", "mcp_server_id", "conversation_id", "granted_at", "id"), False),)
+
+
+_unrevoked = DataShare.revoked_at.is_null()
+DataShare.add_index(DataShare.user_id, DataShare.end(), name="data_share_active", where=_unrevoked)
+DataShare.add_index(
+    DataShare.user_id, DataShare.mcp_server_id, DataShare.end(), name="data_share_active_server", where=_unrevoked
+)
