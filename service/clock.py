@@ -22,6 +22,7 @@ DAY = 24 * HOUR
 _RFC_3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+\- ])(\d\d):(\d\d))", re.ASCII
 )
+_NAIVE = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
@@ -74,12 +75,15 @@ def milliseconds(stamp: str) -> int:
 def read_timestamp(text: str, *, bare_date: str = "") -> str:
     """Any RFC 3339 date-time as our own text; digits beyond milliseconds are cut off.
 
-    `bare_date` allows a date alone: "start" or "end" of that day in UTC. A blank in place of the offset's plus sign is
-    read as one, because a literal plus in a query arrives so. Raises ValueError with a reason.
+    `bare_date` allows what else ISO 8601 knows: a time without an offset, in UTC, and a date alone, as the "start" or
+    "end" of that day. A blank in place of the offset's plus sign is read as one, because a literal plus in a query
+    arrives so. Raises ValueError with a reason.
     """
     if bare_date and _DATE.fullmatch(text):
         day = date.fromisoformat(text)
         return f"{day.isoformat()}T{'00:00:00.000' if bare_date == 'start' else '23:59:59.999'}Z"
+    if bare_date and _NAIVE.fullmatch(text):
+        text += "Z"
     match = _RFC_3339.fullmatch(text)
     if not match:
         raise ValueError("expected an RFC 3339 timestamp such as 2026-11-20T10:00:00Z")

@@ -58,9 +58,11 @@ def read_body(raw: bytes, content_type: str, kind: Any, lenient: bool) -> tuple[
     what the type's `nothing` makes.
     """
     try:
-        if raw.strip() in (b"", b"null") and may_be_empty(resolve(kind)):
+        text = raw.strip(b" \t\r\n")  # the blanks of JSON
+        if text:
+            expect_json(content_type)
+        if text in (b"", b"null") and may_be_empty(resolve(kind)):
             return _convert({}, kind), []
-        expect_json(content_type)
         return _convert(read_json(raw), kind), []
     except BadRequest as fault:
         if not lenient:

@@ -169,6 +169,7 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
     """Write every record, then check references and mend what is derived; the faults."""
     waiting: dict[str, list[list[Any]]] = defaultdict(list)
     touched: set[str] = set()
+    _make_way(spool)
     for record in _records(spool):
         progress(record.size)
         waiting[record.kind].append(record.row)
@@ -185,6 +186,15 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
         settle(touched)
         Avatar.settle()
     return faults
+
+
+def _make_way(spool: BinaryIO) -> None:
+    """Take what only one row may have from the rows that are about to be replaced, so that two may swap it."""
+    for record in _records(spool):
+        table = RECORDS[record.kind]
+        for name in table.unique_members():
+            key, column = primary_key(table), getattr(table, name)
+            table.update({column: key}).where(key == record.row[0], column.is_null(False)).execute()
 
 
 def _insert(kind: str, rows: list[list[Any]]) -> set[str]:

@@ -246,6 +246,21 @@ def test_a_reply_to_nothing_is_a_fault(take_in: Callable[..., list[str]]) -> Non
     assert take_in(*chat(0), message(reply_to_message_id=nothing.lower())) == [fault]
 
 
+def test_two_rows_may_swap_what_only_one_may_have(alice, bob, take_in):
+    swapped = [{"user": {"id": one.user.id, "email": other.user.email}} for one, other in ((alice, bob), (bob, alice))]
+    assert take_in(*swapped) == []
+    assert [User.get_by_id(one.user.id).email for one in (alice, bob)] == ["bob@example.com", "alice@example.com"]
+
+
+def test_a_row_may_take_what_a_later_one_gives_up(alice, bob, take_in):
+    takes, leaves = {"id": alice.user.id, "email": "bob@example.com"}, {"id": bob.user.id, "email": "new@example.com"}
+    assert take_in({"user": takes}, {"user": leaves}) == []
+    assert take_in({"user": takes | {"email": "new@example.com"}}) == [
+        "FILE:1: $.user.email: another user has it already"
+    ]
+    assert User.get_by_id(alice.user.id).email == "bob@example.com"
+
+
 OPAQUE = {(kind, name) for kind in RECORDS for name in ("id", "conversation_id")} | {("data_share", "app_id")}
 
 

@@ -103,3 +103,4 @@ Event.add_index(
     unique=True,
     where=Event.source_event_id.is_null(False),
 )
+Event.add_index(Event.user_id, Event.starts_at, Event.id, name="event_time_sensitive", where=Event.is_time_sensitive)

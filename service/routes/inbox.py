@@ -4,7 +4,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from service import clock
 from service.db import Page
 from service.models import Event, Notification
 from service.models.people import Caller
@@ -36,18 +35,12 @@ class InboxWindow(Struct):
 class CutOff(Struct):
     """Only what was created earlier than `before` is marked; all of it without one."""
 
-    before: Annotated[str, Meta(description="An RFC 3339 timestamp, or a date for the start of that day.")] | None = (
-        None
-    )
-
-    def __post_init__(self) -> None:
-        if self.before is not None:
-            self.before = clock.read_timestamp(self.before, bare_date="start")
+    before: Annotated[LowerBound, Meta(min_length=1)] | None = None
 
     @classmethod
     def nothing(cls) -> "CutOff":
         """The cut-off that nothing lies before."""
-        return cls("0001-01-01T00:00:00Z")
+        return cls("")
 
 
 class MarkedRead(Struct):
