@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from service.db import Position
-from service.errors import Refusal
+from service.errors import ANY_OPERATION, InsufficientScope, Refusal
 from service.operations import KIB, Operation
 from service.shapes import hints_of, may_be_empty, resolve, shape
 from service.signature import Html, LowerBound, Media, UpperBound
@@ -23,44 +23,46 @@ def document(operations: Iterable[Operation], server: str = "") -> dict[str, Any
     rendered = dict(zip(map(id, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        described = _operation(operation, rendered.get)
-        links = dict(_links(operation, operations))
-        if links:
-            described["responses"][str(operation.status)]["links"] = links
+        described = _operation(operation, rendered.get, dict(_links(operation, operations)))
         paths.setdefault(operation.full_path, {})[operation.method.lower()] = described
-    error = {"type": "object", "required": ["code", "message"], "properties": {"code": _TEXT, "message": _TEXT}}
+    failure = _object(success={"const": False}, error=_object(code=_TEXT, message=_TEXT))
     return {
         "openapi": "3.1.0",
         "info": {"title": "Conversational Customer-Experience Service", "version": VERSION},
         "servers": [{"url": server or "/"}],
         "paths": paths,
         "components": {
-            "schemas": components | {"Failure": _object(success={"const": False}, error=error)},
+            "schemas": components | {"Failure": failure},
+            "responses": {"Otherwise": _failure(_ANYWHERE, "A limit, a fault, or too narrow a token.")},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
 _TEXT = {"type": "string"}
+_ANYWHERE: list[type[Refusal]] = [InsufficientScope, *(k for status in ANY_OPERATION for k in Refusal.kinds(status))]
 
 
 def _object(**members: Any) -> dict[str, Any]:
     return {"type": "object", "required": list(members), "properties": members, "additionalProperties": False}
 
 
-def _operation(operation: Operation, rendered: Any) -> dict[str, Any]:
+def _operation(operation: Operation, rendered: Any, links: dict[str, Any]) -> dict[str, Any]:
     meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
     envelope = {"success": {"const": True}, "data": rendered(id(operation.data)) or {}}
     success = _object(**envelope, **({"meta": _object(**meta)} if meta else {}))
-    is_bytes = operation.data in (Html, Media)
-    answer = {operation.produces: {"schema": _TEXT}} if is_bytes else {operation.produces: {"schema": success}}
+    content = {operation.produces: {"schema": {Html: _TEXT, Media: {}}.get(operation.data, success)}}
+    warned = ["X-Request-Warning"] if operation.is_lenient and (operation.query or operation.body) else []
+    more = _headers(["Idempotency-Replayed"] if operation.status == 201 else warned, required=False)
+    more |= {"links": links} if links else {}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "parameters": [*_identifiers(operation), *_query(operation), *_headers(operation)],
-        "responses": {str(operation.status): {"description": "Success.", "content": answer}}
-        | {str(status): _refusal(status, operation) for status in sorted(operation.statuses - {operation.status})},
+        "parameters": [*_parameters(operation)],
+        "responses": {str(operation.status): {"description": "Success.", "content": content} | more}
+        | {str(status): _refusal(status, operation) for status in sorted(operation.statuses - {operation.status})}
+        | {"default": {"$ref": "#/components/responses/Otherwise"}},
         "security": [] if operation.public else [{"bearer": []}],
     }
     if operation.body:
@@ -70,23 +72,30 @@ def _operation(operation: Operation, rendered: Any) -> dict[str, Any]:
             "content": {kind: {"schema": rendered(id(resolve(operation.body)))}},
             "description": f"At most {operation.most // KIB} KiB.",
         }
-    if operation.scope:
-        described["x-scope"] = operation.needed_scope
-    if operation.extension:
-        described["x-extension"] = True
-    return described
+    special = {"x-scope": operation.needed_scope, "x-extension": operation.extension}
+    return described | {name: value for name, value in special.items() if value}
 
 
 def _refusal(status: int, operation: Operation) -> dict[str, Any]:
-    """An answer in the envelope of failure; the codes are those of all refusals with that status."""
+    """An answer with a status of refusal, and the headers that it has."""
     if status == 304:
         return {"description": "What the client has is still right."}
-    kinds = list(Refusal.kinds(status))
-    codes = ", ".join(sorted({kind.code for kind in kinds}))
+    headers = {401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, [])
+    page = {"content": {"text/html": {"schema": _TEXT}}} if operation.data is Html and status == 400 else {}
+    return _failure(Refusal.kinds(status)) | _headers(headers, required=True) | page
+
+
+def _failure(kinds: Iterable[type[Refusal]], about: str = "") -> dict[str, Any]:
+    """An answer in the envelope of failure: what it is about, and the codes of some refusals."""
+    first, *others = kinds
+    codes = ", ".join(sorted({kind.code for kind in (first, *others)}))
     failure = {"application/json": {"schema": {"$ref": REFERENCE.format(name="Failure")}}}
-    page = {"text/html": {"schema": _TEXT}}
-    shown = page if operation.data is Html and status == 400 else failure
-    return {"description": f"{kinds[0].sentence()} Codes: {codes}.", "content": shown}
+    return {"description": f"{about or first.sentence()} Codes: {codes}.", "content": failure}
+
+
+def _headers(names: list[str], *, required: bool) -> dict[str, Any]:
+    """The headers that an answer has, or may have."""
+    return {"headers": {name: {"required": required, "schema": _TEXT} for name in names}} if names else {}
 
 
 def _links(operation: Operation, operations: Iterable[Operation]) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -102,25 +111,17 @@ def _links(operation: Operation, operations: Iterable[Operation]) -> Iterable[tu
             yield other.name, {"operationId": other.name, "parameters": parameters}
 
 
-def _identifiers(operation: Operation) -> Iterable[dict[str, Any]]:
+def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
     for identifier, _, table in operation.loads:
         schema = msgspec.json.schema(table.path_column().wire)
         yield {"name": identifier, "in": "path", "required": True, "schema": schema}
-
-
-def _query(operation: Operation) -> Iterable[dict[str, Any]]:
-    if not operation.query:
-        return
     hints = hints_of(operation.query)
-    for member in msgspec.structs.fields(operation.query):
+    for member in msgspec.structs.fields(operation.query) if operation.query else ():
         hint = hints[member.name]
         schema = dict(_TEXT) if hint is Position else msgspec.json.schema(hint)
         if hint not in (LowerBound, UpperBound) and member.default not in (msgspec.NODEFAULT, None, Position()):
             schema["default"] = member.default
         yield {"name": member.encode_name, "in": "query", "required": member.required, "schema": schema}
-
-
-def _headers(operation: Operation) -> Iterable[dict[str, Any]]:
     if operation.status == 201:
         about = "Repeats within 24 hours get the first answer again."
         yield {"name": "Idempotency-Key", "in": "header", "schema": {**_TEXT, "maxLength": 255}, "description": about}

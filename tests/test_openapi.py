@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from service import openapi
-from service.errors import Refusal
+from service.errors import ANY_OPERATION, InsufficientScope, Refusal
 from service.fields import members
 from service.models import Message, User
 from service.routes import operations
@@ -58,6 +58,11 @@ def described(document):
             yield path, method, operation
 
 
+def answers(operation):
+    """The responses of an operation by status, without the one for all others."""
+    return {status: answer for status, answer in operation["responses"].items() if status != "default"}
+
+
 def all_schemas(document):
     """Every schema of the document, at whatever depth."""
 
@@ -78,12 +83,17 @@ def all_schemas(document):
     for path, method, operation in described(document):
         for parameter in operation["parameters"]:
             yield from under(parameter["schema"], f"{method} {path} {parameter['name']}")
-        for part in [*operation["responses"].values(), operation.get("requestBody", {})]:
+        for part in [*answers(operation).values(), operation.get("requestBody", {})]:
             for content in part.get("content", {}).values():
                 yield from under(content["schema"], f"{method} {path}")
 
 
 class TestTheDocument:
+    def test_is_openapi_3_1_by_its_own_schema(self, document):
+        import schemathesis  # half a second, for nobody else
+
+        schemathesis.openapi.from_dict(document).validate()
+
     def test_has_the_members_of_openapi_3_1(self, document):
         assert document["openapi"] == "3.1.0"
         assert set(document) == {"openapi", "info", "servers", "paths", "components"}
@@ -104,7 +114,7 @@ class TestTheDocument:
             assert method in METHODS
             assert {name for name in operation if not name.startswith("x-")} <= known
             assert operation["responses"]
-            for status, response in operation["responses"].items():
+            for status, response in answers(operation).items():
                 assert re.fullmatch(r"[1-5]\d\d", status)
                 assert response["description"]
                 assert set(response) <= {"description", "content", "headers", "links"}
@@ -137,7 +147,8 @@ class TestTheDocument:
             assert re.fullmatch(r"[A-Za-z]\w*", name)
 
     def test_leaves_no_component_unused(self, document, schemas):
-        assert {reference.rpartition("/")[2] for _, reference in references(document)} == set(schemas)
+        used = {reference.rpartition("/")[2] for _, reference in references(document)}
+        assert used == {*schemas, *document["components"]["responses"]}
 
     def test_uses_schemas_that_json_schema_knows(self, document):
         for place, schema in all_schemas(document):
@@ -153,7 +164,7 @@ class TestTheDocument:
             [one] = [o for o in declared if (o.method.lower(), o.full_path) == (method, path)]
             content = operation["responses"][str(one.status)]["content"]
             if one.data in (Html, Media):
-                assert content == {one.produces: {"schema": {"type": "string"}}}
+                assert content == {one.produces: {"schema": {"type": "string"} if one.data is Html else {}}}
                 continue
             envelope = content["application/json"]["schema"]
             assert envelope["properties"]["success"] == {"const": True}
@@ -163,12 +174,31 @@ class TestTheDocument:
 
     def test_gives_every_refusal_the_envelope_of_failure_and_its_codes(self, document):
         for *_, operation in described(document):
-            for status, response in operation["responses"].items():
+            for status, response in answers(operation).items():
                 if status >= "400" and "text/html" not in response["content"]:
                     [content] = response["content"].values()
                     assert content["schema"] == {"$ref": "#/components/schemas/Failure"}
                     for kind in Refusal.kinds(int(status)):
                         assert kind.code in response["description"]
+
+    def test_tells_of_limits_and_faults_once_for_all_operations(self, document):
+        otherwise = document["components"]["responses"]["Otherwise"]
+        assert otherwise["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Failure"}
+        for kind in (InsufficientScope, *(kind for status in ANY_OPERATION for kind in Refusal.kinds(status))):
+            assert kind.code in otherwise["description"]
+        for *_, operation in described(document):
+            assert operation["responses"]["default"] == {"$ref": "#/components/responses/Otherwise"}
+
+    def test_names_the_headers_that_a_client_may_act_upon(self, document, declared):
+        always = {"401": {"WWW-Authenticate"}, "503": {"Retry-After"}}
+        for one in declared:
+            shown = answers(document["paths"][one.full_path][one.method.lower()])
+            sometimes = {"Idempotency-Replayed"} if one.status == 201 else set()
+            sometimes |= {"X-Request-Warning"} if one.is_lenient and (one.query or one.body) else set()
+            for status, answer in shown.items():
+                named = {name: header["required"] for name, header in answer.get("headers", {}).items()}
+                expected = sometimes if status == str(one.status) else always.get(status, set())
+                assert named == dict.fromkeys(expected, status in always)
 
     def test_tells_what_a_body_may_be(self, document, declared):
         for one in declared:

@@ -6,6 +6,7 @@ from msgspec import Meta, Raw, Struct
 
 from service.db import Page
 from service.models import ChatSession, Message
+from service.models.chats import STATUSES
 from service.models.people import Caller
 from service.operations import Routes
 from service.signature import Cursor
@@ -44,7 +45,8 @@ class Unpinned(Struct):
 class Status(Struct):
     """The status of a chat session."""
 
-    status: str
+    # Only shown: other words are refused with a code of their own.
+    status: Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
 
 
 @routes.get("/chats/{id}/messages", answers=(200, 400, 401), meta=("next_cursor", "page", "per_page", "total"))

@@ -1,0 +1,84 @@
+"""Alice's household: people, and data of every kind, as records to import; the identifiers say what stands for what."""
+
+import base64
+import io
+
+from PIL import Image
+
+from tests.conftest import PASSWORD_HASH
+from tests.serving import Record
+
+
+def uuid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012}"
+
+
+SHOP, OTHER_SHOP = uuid(1), uuid(2)
+ALICE, BOB, AGENT = uuid(11), uuid(12), uuid(13)
+HILDA, DRAFT, FOREIGN = uuid(21), uuid(22), uuid(23)  # bots: in the feed, not yet, of the other shop
+SESSION, BUSY, QUIET, BOBS_SESSION = uuid(31), uuid(32), uuid(33), uuid(34)
+CONVERSATION, BOBS_CONVERSATION = uuid(41), uuid(42)
+GRANT, OTHER_GRANT, REVOKED, BOBS_GRANT = uuid(51), uuid(52), uuid(53), uuid(54)
+BOBS_PICTURE = "bob.webp"
+EVENT, NOTIFICATION, FEEDBACK = uuid(61), uuid(62), uuid(63)
+HELLO, PINNED, PURGED, NOTED, DOOMED = (f"01JD4Q8M0{number}0000000000000000" for number in range(5))
+NOBODY = uuid(0)  # leads nowhere, as does:
+NOTHING = "0" * 26
+
+EMAILS = {"alice": "alice@example.com", "bob": "bob@example.com", "agent": "agent@example.com"}
+
+
+def picture(kind: str = "PNG", side: int = 8) -> bytes:
+    """A small picture."""
+    stream = io.BytesIO()
+    Image.new("RGB", (side, side), "teal").save(stream, kind)
+    return stream.getvalue()
+
+
+def records() -> list[Record]:
+    """Everything, at least one of each kind."""
+    people = [
+        {"id": ALICE, "email": EMAILS["alice"], "first_name": "Alice", "location": [52, 13]},
+        {"id": BOB, "email": EMAILS["bob"]},
+        {"id": AGENT, "email": EMAILS["agent"], "role": "agent", "app_id": SHOP},
+    ]
+    bots = [
+        {"id": HILDA, "app_id": SHOP, "name": "Hilda", "kind": "bot", "status": "published", "rating": 4.5},
+        {"id": DRAFT, "app_id": SHOP, "name": "Draft", "status": "draft"},
+        {"id": FOREIGN, "app_id": OTHER_SHOP, "name": "Foreign", "status": "published"},
+    ]
+    chats = [
+        {"id": SESSION, "app_id": SHOP, "user_id": ALICE, "bot_id": HILDA, "conversation_id": CONVERSATION},
+        {"id": BUSY, "app_id": SHOP, "user_id": ALICE},
+        {"id": QUIET, "app_id": SHOP, "user_id": ALICE},
+        {"id": BOBS_SESSION, "app_id": SHOP, "user_id": BOB, "conversation_id": BOBS_CONVERSATION},
+    ]
+    said = [
+        {"id": HELLO, "text": "Grüße 👋", "sender_id": ALICE},
+        {"id": PINNED, "text": "Hello", "is_pinned": True, "sender_id": HILDA, "sender_type": "bot"},
+        {"id": PURGED, "content_type": "gdpr_purged", "gdpr_purged": True, "gdpr_original_content_type": "text"},
+        {"id": NOTED, "text": "Oh", "edited_at": "2026-11-20T10:00:00Z", "chat_session_id": BUSY},
+        {"id": DOOMED, "text": "Ah", "reply_to_message_id": NOTED, "chat_session_id": BUSY},
+    ]
+    grants = [
+        {"id": GRANT, "user_id": ALICE, "mcp_server_id": "files", "allowed_tools": ["*"], "app_id": SHOP},
+        {"id": OTHER_GRANT, "user_id": ALICE, "mcp_server_id": "mail", "allowed_tools": ["read", "send"]},
+        {"id": REVOKED, "user_id": ALICE, "mcp_server_id": "files", "allowed_tools": ["read"], "is_active": False},
+        {"id": BOBS_GRANT, "user_id": BOB, "mcp_server_id": "files", "allowed_tools": ["read"]},
+    ]
+    told = {"user_id": ALICE, "title": "Hilda", "body": "Hello", "payload": {"message_id": PINNED}}
+    reported = {"id": FEEDBACK, "user_id": ALICE, "description": "Fine", "device_info": {"os": "Plan 9"}}
+    return [
+        {"app": {"id": SHOP, "name": "Shop"}},
+        {"app": {"id": OTHER_SHOP, "name": "Other shop"}},
+        *({"user": {**person, "password_hash": PASSWORD_HASH}} for person in people),
+        *({"bot": bot} for bot in bots),
+        *({"chat_session": chat} for chat in chats),
+        *({"message": {"chat_session_id": SESSION, "conversation_id": CONVERSATION, **message}} for message in said),
+        *({"data_share": grant} for grant in grants),
+        {"event": {"id": EVENT, "user_id": ALICE, "title": "Call", "starts_at": "2026-11-20T10:00:00+01:00"}},
+        {"notification": {**told, "id": NOTIFICATION, "session_id": SESSION, "conversation_id": CONVERSATION}},
+        {"feedback": reported},
+        {"avatar": {"user_id": ALICE, "image": base64.b64encode(picture()).decode()}},
+        {"avatar": {"user_id": BOB, "image": base64.b64encode(picture()).decode(), "name": BOBS_PICTURE}},
+    ]

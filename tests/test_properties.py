@@ -1,0 +1,98 @@
+"""The executable against thousands of requests that Schemathesis makes up from the OpenAPI document it serves.
+
+tests/schemathesis.toml says how, and which of its checks are left out, each with the reason.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+
+from service.routes import operations
+from tests import household
+from tests.conftest import PASSWORD
+from tests.executable import PYTHON, clean_environment
+from tests.executable import executable_fixture as executable_fixture
+from tests.serving import Served, json_lines
+
+pytestmark = pytest.mark.slow
+
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+NAMES = {
+    **{name: value for name, value in vars(household).items() if isinstance(value, str)},
+    "EMAIL": household.EMAILS["alice"],
+    "PASSWORD": PASSWORD,
+}
+UNLIMITED = ("--login-failures", "--login-failures-account", "--login-failures-network")
+
+
+@pytest.fixture
+def server(executable: Path, tmp_path: Path) -> Iterator[Served]:
+    """The executable, serving the household; it checks its own answers too, and does not mind failed logins."""
+    settings = clean_environment(SHIV_ROOT=tmp_path / "unpacked", CX_DATA=tmp_path / "data")
+    command = [PYTHON, executable]
+    subprocess.run([*command, "import", "-"], input=json_lines(household.records()), env=settings, check=True)
+    limits = [word for flag in UNLIMITED for word in (flag, "1000000")]
+    output, errors = tmp_path / "out", tmp_path / "err"
+    with output.open("wb") as out, errors.open("wb") as err:
+        serve = [*command, "serve", "--port", "0", "--verify-answers", *limits]
+        process = subprocess.Popen(serve, env=settings, stdout=out, stderr=err)
+    try:
+        yield Served(process, output, errors)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def run(server: Served, tmp_path: Path) -> Callable[..., tuple[str, dict[str, Any]]]:
+    """Runs Schemathesis on the document that the server serves; what it printed, and its report."""
+
+    def carry_out(*arguments: str) -> tuple[str, dict[str, Any]]:
+        described = server.call("GET", "/docs/openapi.json").json
+        for path in described["paths"].values():
+            for operation in path.values():
+                del operation["responses"]["default"]  # it allows every status; those that stand beside it shall do
+        document, config, report = (tmp_path / name for name in ("openapi.json", "schemathesis.toml", "report.json"))
+        document.write_text(json.dumps(described))
+        config.write_text(Template(CONFIG.read_text()).substitute(NAMES))
+        line = [sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run", document, "--url", server.url]
+        line += ["--report-json-path", report, *arguments]
+        done = subprocess.run(line, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout, json.loads(report.read_text())
+
+    return carry_out
+
+
+def test_no_request_gets_an_answer_that_the_document_does_not_promise(
+    run: Callable[..., tuple[str, dict[str, Any]]], server: Served
+) -> None:
+    _, report = run("--phases", "coverage,fuzzing")
+    assert report["operations"]["tested"] == report["operations"]["total"] == len(list(operations()))
+    assert report["test_cases"]["generated"] > 1000
+    assert "Traceback" not in server.errors
+    answered = Counter(re.findall(r" (\d{3}) [\d.]+ms ", server.errors))
+    assert answered["200"] > 300, answered  # it got past the door
+    assert not {status for status in answered if status >= "500"}
+
+
+# Apart, since it begins where nothing has to be known, and what it can list by itself never leads into a chat.
+@pytest.mark.parametrize("choice", ["--include-tag", "--exclude-tag"])
+def test_no_walk_along_the_links_does_either(
+    choice: str, run: Callable[..., tuple[str, dict[str, Any]]], server: Served
+) -> None:
+    printed, _ = run("--phases", "stateful", choice, "Chat sessions and messages")
+    found = re.search(r"API Links: +(\d+) covered / (\d+) selected", printed)
+    assert found, printed
+    covered, selected = map(int, found.groups())
+    assert selected >= 6
+    assert covered >= selected / 2, printed
+    assert "Traceback" not in server.errors
