@@ -4,7 +4,7 @@
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards
     errors         the refusals a client can meet
-    pictures       strangers' pictures in, safe avatars out; the only importer of Pillow
+    pictures/      strangers' pictures in, safe avatars out; the only importer of Pillow
     formats        texts with a form of their own: language tags, time zones, telephone numbers
     fields         kinds of columns: as stored, as sent, as rendered by the database
     db             opening the database, write(), pages as JSON

@@ -22,14 +22,14 @@ def read_form(read: Callable[[int], bytes], length: int, content_type: str, kind
     Raises FileTooLarge at the first byte too many, FileMissing for a file that is not there or empty, and InvalidBody.
     """
     hints = hints_of(kind)
-    limits = {field.encode_name: hints[field.name].__metadata__[0].max_length for field in msgspec.structs.fields(kind)}
+    limits = {field.encode_name: hints[field.name].__metadata__[0].most for field in msgspec.structs.fields(kind)}
     files: dict[str, bytearray] = {}
     open_file, limit = None, 0
     try:
         for part in _parts(read, length, content_type):
             if isinstance(part, MultipartSegment):
                 open_file, limit = None, limits.get(part.name, 0)
-                if limit:
+                if limit and _is_file(part):
                     if part.name in files:
                         raise InvalidBody(f"{part.name}: given more than once")
                     open_file = files[part.name] = bytearray()
@@ -38,11 +38,16 @@ def read_form(read: Callable[[int], bytes], length: int, content_type: str, kind
                     raise FileTooLarge(f"The file is larger than {limit} bytes.")
                 open_file += part
     except MultipartError as error:
-        raise InvalidBody(f"The form cannot be read: {error}.") from None
+        raise InvalidBody(f"The form cannot be read: {error.args[0]}.") from None
     for name in limits:
         if not files.get(name):
             raise FileMissing(f"{name}: expected a file that is not empty.")
     return kind(**{name: bytes(content) for name, content in files.items()})
+
+
+def _is_file(part: MultipartSegment) -> bool:
+    """Whether a part is a file and no text; the name of the file may be left out (RFC 7578, section 4.2)."""
+    return part.filename is not None or part.content_type not in (None, "text/plain")
 
 
 def _parts(read: Callable[[int], bytes], length: int, content_type: str) -> Any:

@@ -16,9 +16,12 @@ from typing import Any
 
 import msgspec
 from waitress.adjustments import Adjustments
+from waitress.buffers import OverflowableBuffer
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
+from waitress.utilities import BadRequest, Error
 
 from service.settings import Settings
 
@@ -29,7 +32,67 @@ GRACE = 1.0  # seconds in which an idle connection may still send the request it
 PATIENCE = 10.0  # seconds until draining ends, whatever is still running
 BACK_OFF = 1.0  # seconds before a worker that died is replaced
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-CODES = {400: "bad_request", 413: "body_too_large", 431: "headers_too_large", 500: "internal_error"}
+KEPT = 8 * 1024 * 1024  # bytes of a body; more than any operation takes
+LINE = 4096  # bytes that part the chunks of a body, or follow the last
+CODES = {
+    400: "bad_request",
+    413: "body_too_large",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "storage_unavailable",
+}
+
+
+class _NoRoom(Error):  # type: ignore[misc]
+    code, reason = 503, "Service Unavailable"
+
+
+class _Body(OverflowableBuffer):  # type: ignore[misc]
+    """What a client sends, in a temporary file from 512 KiB on; what cannot be kept is counted and passed over."""
+
+    length = 0
+    lost = ""  # why it could not be kept
+
+    def append(self, data: bytes) -> None:
+        self.length += len(data)
+        if self.lost or self.length > KEPT:
+            return
+        try:
+            super().append(data)
+        except OSError as error:
+            self.lost = error.strerror or str(error)
+            self.close()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # closing a file writes what it still holds
+            super().close()
+
+
+class _Request(HTTPRequestParser):  # type: ignore[misc]
+    def parse_header(self, header_plus: bytes) -> None:
+        try:
+            super().parse_header(header_plus)
+        except ValueError:  # a length of thousands of digits, an address with half a bracket
+            raise ParsingError("Header is not readable") from None
+        if self.chunked and "CONTENT_LENGTH" in self.headers:
+            raise ParsingError("Content-Length beside Transfer-Encoding")
+        if self.body_rcv is not None:  # an empty one is false
+            self.body_rcv.buf = _Body(self.adj.inbuf_overflow)
+
+    def received(self, data: bytes) -> int:
+        consumed: int = super().received(data)
+        body = self.body_rcv
+        if body is None:
+            return consumed
+        if self.chunked and len(body.control_line) + len(body.trailer) > LINE:  # joined anew at every read
+            self.error, self.completed = BadRequest("Chunks are parted by too much"), True
+        elif self.completed and not self.error and body.buf.lost:
+            log.error("a request could not be kept: %s", body.buf.lost)
+            self.error = _NoRoom("There is no room for this request right now")
+        return consumed
 
 
 class _Answer(WSGITask):  # type: ignore[misc]
@@ -48,12 +111,14 @@ class _Refusal(ErrorTask):  # type: ignore[misc]
         body = msgspec.json.encode({"success": False, "error": told})
         self.status = f"{error.code} {error.reason}"
         self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", os.urandom(8).hex())]
+        self.response_headers += [("Retry-After", "2")] * (error.code == 503)
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
+    parser_class = _Request
     task_class = _Answer
     error_task_class = _Refusal
 

@@ -45,5 +45,17 @@ class Media(NamedTuple):
     lasting: bool = False
 
 
+class File(NamedTuple):
+    """What a form's member is annotated with: a file of at most so many bytes."""
+
+    most: int
+
+
+BINARY = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
+
+
 class Form(Struct):
-    """A body that comes as multipart/form-data; its members are files, each `Annotated[bytes, Meta(max_length=…)]`."""
+    """A body that comes as multipart/form-data; its members are bytes, each `Annotated[Any, File(…), Meta(…)]`.
+
+    Of `bytes`, msgspec would say in the OpenAPI document that they travel as base64.
+    """

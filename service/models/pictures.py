@@ -1,7 +1,7 @@
 """Avatars, stored as the base64 text that an export holds."""
 
 import base64
-import binascii
+import re
 import secrets
 from typing import Any
 
@@ -9,11 +9,12 @@ import peewee
 
 from service import pictures
 from service.db import Table, write
-from service.errors import NotFound, Refusal
+from service.errors import InvalidBody, NotFound, Refusal
 from service.fields import EXPORT, Column, Text, reference
 from service.models.people import User
 
 FOLDER = "/avatars/"
+NAME = re.compile(r"[\w-]{1,59}\.webp", re.ASCII)
 
 
 class Avatar(Table):
@@ -26,11 +27,13 @@ class Avatar(Table):
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Any picture that could be uploaded; one that is an avatar already stays as it is."""
+        if not NAME.fullmatch(given.get("name", "a.webp")):
+            raise InvalidBody("$.avatar.name: expected at most 59 letters, digits, - and _, then .webp")
         try:
             raw = base64.b64decode(given.get("image") or "", validate=True)
             return {} if pictures.is_avatar(raw) else {"image": _as_text(pictures.make_avatar(raw))}
-        except (binascii.Error, Refusal) as error:
-            raise ValueError(f"image: {error}") from None
+        except (ValueError, Refusal) as error:
+            raise InvalidBody(f"$.avatar.image: {error}") from None
 
     @classmethod
     def path_column(cls) -> Column:

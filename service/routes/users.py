@@ -11,7 +11,7 @@ from service.operations import KIB, Routes
 from service.preferences import Settings
 from service.settings import Settings as Installation
 from service.shapes import Writes, variant
-from service.signature import Form, Media
+from service.signature import BINARY, File, Form, Media
 
 routes = Routes("Profile and settings", scope="profile")
 images = Routes("Avatars", prefix="", public=True, extension=True, vital=True)
@@ -28,7 +28,7 @@ class AvatarForm(Form):
     """A new picture."""
 
     avatar: Annotated[
-        bytes, Meta(max_length=5 * 1024 * KIB, description="JPEG, PNG or WebP.", extra_json_schema={"format": "binary"})
+        Any, File(5 * 1024 * KIB), Meta(description="JPEG, PNG or WebP; at most 5 MiB.", extra_json_schema=BINARY)
     ]
 
 
