@@ -5,6 +5,7 @@ The only importer of Bottle, which routes. 404, 405 and OPTIONS never reach an o
 """
 
 import functools
+import hashlib
 import logging
 import re
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ from service.signature import Html, Media, Origin
 log = logging.getLogger("cx.requests")
 
 _TEMPLATES = [str(assets.folder("templates"))]  # one list for all, by which Bottle knows what it has compiled
+_PARTS = assets.parts()
 _UNSENDABLE = re.compile(r"[^\x20-\x7e]")  # in a header
 
 
@@ -172,8 +174,7 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
     app = bottle.Bottle()
     app.config["catchall"] = False
     app.default_error_handler = not_routed
-    if not settings.documented_only:
-        app.route("/static/<name:path>", "GET", send_static)
+    app.route(r"/static/<name:path><:re:\Z>", "GET", send_static)
     operations, taken = tuple(operations), set[object]()
     for operation in operations:
         claims = {operation.name, (operation.method, re.sub(r"{\w+}", "{}", operation.full_path))}
@@ -187,8 +188,12 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
 
 
 def send_static(name: str) -> bottle.HTTPResponse:
-    """A part of the pages."""
-    return bottle.static_file(name, root=str(assets.folder("static")))
+    """A part of the pages, which a browser may keep but asks about each time, so that no two versions meet."""
+    file = _PARTS.get(name) or bottle.abort(404)
+    content = file.read_bytes()
+    part = Media(content, hashlib.sha256(content).hexdigest()[:16])
+    reply = replies.send(part, assets.type_of(file), bottle.request.environ.get("HTTP_IF_NONE_MATCH", ""))
+    return bottle.HTTPResponse(reply.body, reply.status, reply.headers)
 
 
 def not_routed(error: bottle.HTTPError) -> bytes:

@@ -1,39 +1,94 @@
 // The API reference: Swagger UI on our own OpenAPI document, and a form that signs its reader in.
 "use strict";
 
-const reference = SwaggerUIBundle({
-  url: "/docs/openapi.json",
-  dom_id: "#reference",
-  deepLinking: true,
-  defaultModelsExpandDepth: 0,
-  docExpansion: "list",
-  tryItOutEnabled: true,
-  validatorUrl: null,
-});
-
 const form = document.getElementById("sign-in");
-form.addEventListener("submit", async (event) => {
+const trouble = document.getElementById("trouble");
+const signedIn = document.getElementById("signed-in");
+const place = document.getElementById("reference");
+let token = "";
+let reference;
+
+async function describe() {
+  const answer = await fetch("/docs/openapi.json");
+  const described = await answer.json();
+  reference = SwaggerUIBundle({
+    spec: { ...described, servers: [{ url: "/" }] }, // tried where the page is from, whatever the public address
+    domNode: place,
+    deepLinking: true,
+    defaultModelsExpandDepth: 0,
+    displayRequestDuration: true,
+    tryItOutEnabled: true,
+    validatorUrl: null,
+    onComplete: () => show(""),
+  });
+}
+
+function post(path, headers, body) {
+  return fetch(`/api/v1/auth/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
+function show(email) {
+  form.hidden = Boolean(email);
+  signedIn.hidden = !email;
+  signedIn.querySelector("bdi").textContent = email;
+}
+
+async function signIn(event) {
   event.preventDefault();
-  const told = form.querySelector("output");
   const { email, password } = Object.fromEntries(new FormData(form));
+  const button = form.querySelector("button");
+  button.disabled = true;
+  trouble.textContent = "";
   try {
-    const answer = await fetch("/api/v1/auth/login", {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ email, password }),
-    });
+    const answer = await post("login", { "Content-Type": "application/json" }, { email, password });
     const { success, data, error } = await answer.json();
     if (success) {
-      reference.preauthorizeApiKey("bearer", data.tokens.access_token);
-      form.elements.password.value = "";
+      token = data.tokens.access_token;
+      reference.preauthorizeApiKey("bearer", token);
+      form.reset();
+      show(data.user.email);
+      signedIn.querySelector("p").focus();
+    } else {
+      trouble.textContent = error.message;
     }
-    told.value = success ? `Signed in as ${data.user.email}.` : error.message;
   } catch {
-    told.value = "The service did not answer.";
+    trouble.textContent = "The service did not answer.";
   }
-});
+  button.disabled = false;
+}
+
+function signOut() {
+  post("logout", { Authorization: `Bearer ${token}` }).catch(() => {}); // it ends by itself, at the latest in time
+  token = "";
+  reference.authActions.logout(["bearer"]);
+  show("");
+  form.elements.email.focus();
+}
+
+// What Swagger UI leaves out for those who use the keyboard or listen to the page.
+function complete() {
+  for (const field of place.querySelectorAll("input, select, textarea")) {
+    if (!field.labels.length && !field.ariaLabel) {
+      const { paramName, propertyName } = field.closest("tr")?.dataset ?? {};
+      field.ariaLabel = paramName ?? propertyName ?? "Request body";
+    }
+  }
+  for (const table of place.querySelectorAll(".responses-table")) table.role = "table"; // not a landmark each
+  for (const close of place.querySelectorAll(".close-modal")) close.ariaLabel = "Close";
+  for (const link of place.querySelectorAll("button a")) link.removeAttribute("href"); // its button does the same
+  for (const code of place.querySelectorAll("pre")) code.tabIndex = 0; // scrolls
+}
+
+new MutationObserver(complete).observe(place, { childList: true, subtree: true });
+
+form.addEventListener("submit", signIn);
+signedIn.querySelector("button").addEventListener("click", signOut);
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", follow);
 follow();
+
+describe().catch(() => {
+  place.textContent = "The reference could not be loaded. Load the page again to try once more.";
+});

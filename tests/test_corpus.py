@@ -122,6 +122,7 @@ def test_odd_items_become_their_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert bot["name"] == "Elvish"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--demo", "--all"])
 def test_two_runs_write_the_same_bytes(flag: str, tmp_path: Path) -> None:
     for seed in "1", "2":

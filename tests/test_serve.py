@@ -22,6 +22,8 @@ import pytest
 from tests.conftest import PASSWORD, Reply
 from tests.serving import ALICE, APP, ROOT, SESSION, Served, ask, chat, command, environment, fill, json_lines, serving
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = f"/api/v1/chats/{SESSION}/messages"
 
 
@@ -265,7 +267,6 @@ class Caller(threading.Thread):
         connection.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_under_load_it_answers_whatever_was_sent(workers: str, number: int, data: Path) -> None:
@@ -297,7 +298,6 @@ def test_an_idle_server_stops_at_once(workers: str, data: Path) -> None:
     assert "Traceback" not in server.errors
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["2", "4"])
 def test_told_to_stop_while_its_workers_start_it_stops(workers: str, data: Path) -> None:
     for delay in range(6):
@@ -325,7 +325,6 @@ def test_a_request_that_is_still_being_sent_is_answered(data: Path) -> None:
         assert server.process.wait(15) == 0
 
 
-@pytest.mark.slow
 def test_a_killed_worker_is_replaced(data: Path) -> None:
     with serving(data, "--workers", "2") as server:
         server.call("GET", "/healthz")

@@ -807,11 +807,13 @@ class TestNarrowTokens:
 
 
 class TestADatabaseThatCannotWrite:
+    LONG = [f"{number:0250}" for number in range(1000)]
+
     @pytest.mark.parametrize("trouble", [locked, full])
     def test_refuses_grants_and_their_end_and_still_tells_of_them(self, alice, trouble):
         grant, before = give(alice), stored()
         with trouble():
-            assert alice.post("/data-shares", wanted(scope_meta=[HIGH] * 9000)).error == (503, "storage_unavailable")
+            assert alice.post("/data-shares", wanted(allowed_tools=self.LONG)).error == (503, "storage_unavailable")
             assert listed(alice) == [grant["id"]]
             assert check(alice) == ("granted", grant["id"])
             if trouble is locked:  # a mark of a few bytes finds room on a full disk

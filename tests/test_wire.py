@@ -200,10 +200,10 @@ def full():
 
 @contextmanager
 def read_only():
-    """The file cannot be written."""
-    db.database.execute_sql("PRAGMA query_only = 1")
+    """The file cannot be written, not by a new connection either."""
+    db.database.pragma("query_only", 1, permanent=True)
     yield
-    db.database.execute_sql("PRAGMA query_only = 0")
+    db.database.pragma("query_only", 0, permanent=True)
 
 
 class TestADatabaseThatCannotWrite:
