@@ -3,19 +3,20 @@
     assets         where static/ and templates/ are
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards
-    errors         the refusals a client can meet
+    errors/        the refusals a client can meet
     pictures/      strangers' pictures in, safe avatars out; the only importer of Pillow
     formats        texts with a form of their own: language tags, time zones, telephone numbers
     fields         kinds of columns: as stored, as sent, as rendered by the database
     db             opening the database, write(), pages as JSON
     shapes         tables as types: what a row looks like on the wire, what a request may write of it
+    signature      what a handler's signature may name: bounds, cursors, pages, files
     preferences    the settings document of a user: its form, its defaults, its patches
     migrations/    the steps from an empty database to today's
     models/        tables, with the questions and verbs that belong to them
     auth/          passwords, signed texts, tokens, throttling
     keeping        answers kept for repeated requests
-    signature      what a handler's signature may name: bounds, cursors, pages, files
     operations     what an operation declares
+    origins        where a request comes from
     decoding       reading bodies and queries
     forms          reading multipart/form-data
     cursors        signed positions in lists
@@ -23,6 +24,7 @@
     edge           what holds for every answer: request identifier, log line, headers, crashes
     web            from a request to an answer; the only importer of Bottle
     openapi        declarations as OpenAPI 3.1
+    client         the reference command-line client; knows the service over HTTP only
     server         waitress, its workers and signals
     transfer       import and export
     routes/        the operations, a module for each part of the document; its __init__ is the table of contents

@@ -153,9 +153,9 @@ def is_unavailable(error: BaseException | None) -> bool:
     return any(word in str(error).lower() for word in words)
 
 
-def render(query: "peewee.ModelSelect[Any]") -> msgspec.Raw:
+def render(query: "peewee.ModelSelect[Any]", *, own: bool = False) -> msgspec.Raw:
     """The first row of a query as the JSON object of its table, rendered by the database; there must be one."""
-    (row,) = query.select(peewee.SQL(row_json(query.model))).tuples().get()
+    (row,) = query.select(peewee.SQL(row_json(query.model, own=own))).tuples().get()
     return msgspec.Raw(row.encode())
 
 

@@ -70,6 +70,14 @@ def read_body(raw: bytes, content_type: str, kind: Any, lenient: bool) -> tuple[
         return kind.nothing(), [f"body: {fault}"]
 
 
+def read_form(raw: bytes, content_type: str, kind: type[Struct]) -> Any:
+    """A form of texts (application/x-www-form-urlencoded) as declared. Raises InvalidBody or InvalidParameter."""
+    if content_type.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise InvalidBody("Content-Type: expected application/x-www-form-urlencoded.")
+    form, _ = read_query(raw.decode("latin-1"), kind, False, lambda text, query: Position())
+    return form
+
+
 def _convert(value: dict[str, Any], kind: Any) -> Any:
     """A JSON object as declared: a struct, the columns that it writes, or the object itself where it is open."""
     if get_origin(kind) is not Annotated:

@@ -15,6 +15,7 @@ from msgspec import Meta
 from service import clock
 
 DOCUMENT = "document"  # the column is part of the resource in the document
+OWN = "own"  # it leaves to the user whose it is, and in exports
 EXPORT = "export"  # it leaves in exports only
 NEVER = "never"  # it never leaves: secrets of this installation, and what is derived from other columns
 
@@ -277,15 +278,15 @@ def primary_key(model: type[peewee.Model]) -> Column:
     return column
 
 
-def members(model: type[peewee.Model], *, export: bool = False) -> dict[str, Column | Flag]:
-    """What of a table leaves the house, by name, in the order of declaration."""
+def members(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> dict[str, Column | Flag]:
+    """What of a table leaves the house, by name, in the order of declaration: to anybody, its owner, or in exports."""
     flags = [value for value in vars(model).values() if isinstance(value, Flag)]
     columns = [*model._meta.sorted_fields, *flags]
-    leaving = (DOCUMENT, EXPORT) if export else (DOCUMENT,)
+    leaving = (DOCUMENT, *((OWN, EXPORT) if export else (OWN,) if own else ()))
     return {column.name: column for column in sorted(columns, key=lambda c: c._order) if column.leaves in leaving}
 
 
-def row_json(model: type[peewee.Model], *, export: bool = False) -> str:
+def row_json(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> str:
     """SQL that renders one row of a table as a JSON object."""
-    parts = [f"\"{name}\":' || {column.json()} || '" for name, column in members(model, export=export).items()]
+    parts = [f"\"{name}\":' || {column.json()} || '" for name, column in members(model, own=own, export=export).items()]
     return "'{" + ",".join(parts) + "}'"

@@ -9,7 +9,7 @@ from service.db import Position
 from service.errors import ANY_OPERATION, InsufficientScope, Refusal
 from service.operations import KIB, Operation
 from service.shapes import hints_of, may_be_empty, resolve, shape
-from service.signature import Html, LowerBound, Media, UpperBound
+from service.signature import Html, LowerBound, Media, Moved, UpperBound
 
 REFERENCE = "#/components/schemas/{name}"
 VERSION = "1.0.0"
@@ -18,7 +18,7 @@ VERSION = "1.0.0"
 def document(operations: Iterable[Operation], server: str = "") -> dict[str, Any]:
     """The description of some operations, ready to be encoded as JSON."""
     operations = list(operations)
-    kinds = [kind for o in operations for kind in (resolve(o.body), o.data) if kind not in (None, Html, Media)]
+    kinds = [kind for o in operations for kind in (resolve(o.body), o.data) if kind not in (None, Html, Media, Moved)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     rendered = dict(zip(map(id, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -47,11 +47,16 @@ def _object(**members: Any) -> dict[str, Any]:
     return {"type": "object", "required": list(members), "properties": members, "additionalProperties": False}
 
 
+_BARE_FAILURE = _object(error=_TEXT, error_description=_TEXT)
+
+
 def _operation(operation: Operation, rendered: Any, links: dict[str, Any]) -> dict[str, Any]:
     meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
     envelope = {"success": {"const": True}, "data": rendered(id(operation.data)) or {}}
-    success = _object(**envelope, **({"meta": _object(**meta)} if meta else {}))
-    content = {operation.produces: {"schema": {Html: _TEXT, Media: {}}.get(operation.data, success)}}
+    success = (
+        envelope["data"] if operation.is_bare else _object(**envelope, **({"meta": _object(**meta)} if meta else {}))
+    )
+    content = {operation.produces: {"schema": {Html: _TEXT, Moved: _TEXT, Media: {}}.get(operation.data, success)}}
     warned = ["X-Request-Warning"] if operation.is_lenient and (operation.query or operation.body) else []
     more = _headers(["Idempotency-Replayed"] if operation.status == 201 else warned, required=False)
     more |= {"links": links} if links else {}
@@ -66,10 +71,9 @@ def _operation(operation: Operation, rendered: Any, links: dict[str, Any]) -> di
         "security": [] if operation.public else [{"bearer": []}],
     }
     if operation.body:
-        kind = "multipart/form-data" if operation.takes_form else "application/json"
         described["requestBody"] = {
             "required": not may_be_empty(resolve(operation.body)),
-            "content": {kind: {"schema": rendered(id(resolve(operation.body)))}},
+            "content": {operation.accepts: {"schema": rendered(id(resolve(operation.body)))}},
             "description": f"At most {operation.most // KIB} KiB.",
         }
     special = {"x-scope": operation.needed_scope, "x-extension": operation.extension}
@@ -80,8 +84,10 @@ def _refusal(status: int, operation: Operation) -> dict[str, Any]:
     """An answer with a status of refusal, and the headers that it has."""
     if status == 304:
         return {"description": "What the client has is still right."}
+    if operation.is_bare:
+        return {"description": "See RFC 6749, section 5.2.", "content": {"application/json": {"schema": _BARE_FAILURE}}}
     headers = {401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, [])
-    page = {"content": {"text/html": {"schema": _TEXT}}} if operation.data is Html and status == 400 else {}
+    page = {"content": {"text/html": {"schema": _TEXT}}} if operation.is_page and status == 400 else {}
     return _failure(Refusal.kinds(status)) | _headers(headers, required=True) | page
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 from service.db import Page, Table
 from service.shapes import hints_of, may_be_empty, resolve
-from service.signature import Cursor, Form
+from service.signature import Bare, Cursor, Form, Html, Moved, Upload
 
 PREFIX = "/api/v1"
 KIB = 1024
@@ -98,9 +98,21 @@ class Operation:
         return min(self.answers)
 
     @property
-    def takes_form(self) -> bool:
-        """Whether the body is multipart/form-data."""
-        return isinstance(self.body, type) and issubclass(self.body, Form)
+    def accepts(self) -> str:
+        """The type of the body."""
+        kinds = {Upload: "multipart/form-data", Form: "application/x-www-form-urlencoded"}
+        own = self.body.__mro__ if isinstance(self.body, type) else ()
+        return next((kinds[kind] for kind in own if kind in kinds), "application/json")
+
+    @property
+    def is_page(self) -> bool:
+        """Whether people meet this in a browser; the sign-in cookie counts, and refusals are pages."""
+        return self.data in (Html, Moved)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether answers come without the envelope."""
+        return isinstance(self.data, type) and issubclass(self.data, Bare)
 
     @property
     def statuses(self) -> frozenset[int]:

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from service.errors import Refusal
-from service.signature import Media
+from service import cursors, db
+from service.errors import ANY_OPERATION, Refusal
+from service.operations import Operation
+from service.signature import Media, Moved
 
 JSON = {"Content-Type": "application/json"}
 PAGE = {
@@ -20,6 +23,7 @@ POLICY = (
     "base-uri 'none'"
 )
 SCRIPTS = "; script-src 'self'; connect-src 'self'"
+OAUTH = ("invalid_grant", "unsupported_grant_type", "invalid_client")
 MEDIA = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 
 
@@ -40,10 +44,35 @@ def refuse(refusal: Refusal, statuses: Collection[int] = ()) -> Reply:
     return Reply(told.status, msgspec.json.encode({"success": False, "error": error}), headers)
 
 
-def page(status: int, html: str, scripted: bool = False) -> Reply:
+def refuse_bare(refusal: Refusal) -> Reply:
+    """A refusal as OAuth clients read it (RFC 6749, section 5.2)."""
+    told = refusal.within({refusal.status})
+    code = told.code if told.code in OAUTH or told.status != 400 else "invalid_request"
+    description = told.message.replace('"', "'").replace("\\", "/").encode("ascii", "replace").decode()
+    body = msgspec.json.encode({"error": code, "error_description": description})
+    return Reply(told.status, body, {**JSON, "Cache-Control": "no-store", **told.headers})
+
+
+def succeed(operation: Operation, bound_to: list[Any], query: Any, result: Any) -> bytes:
+    """A handler's result in the envelope, with what is told of a page; bare where the operation says so."""
+    if operation.is_bare:
+        return msgspec.json.encode(result)
+    if not isinstance(result, db.Page):
+        return msgspec.json.encode({"success": True, "data": result})
+    meta = cursors.meta(operation, bound_to, query, result)
+    return msgspec.json.encode({"success": True, "data": result.rows, "meta": meta})
+
+
+def page(status: int, html: str, scripted: bool = False, cookie: str = "") -> Reply:
     """A page, which nobody may keep, frame or make load anything from elsewhere."""
     headers = {**PAGE, "Content-Security-Policy": POLICY + (SCRIPTS if scripted else "")}
-    return Reply(status, html.encode(), headers)
+    return Reply(status, html.encode(), headers | ({"Set-Cookie": cookie} if cookie else {}))
+
+
+def move(moved: Moved) -> Reply:
+    """On to another page of ours."""
+    headers = {**PAGE, "Location": moved.location} | ({"Set-Cookie": moved.cookie} if moved.cookie else {})
+    return Reply(303, b"", headers)
 
 
 def send(media: Media, content_type: str, if_none_match: str) -> Reply:
@@ -54,3 +83,13 @@ def send(media: Media, content_type: str, if_none_match: str) -> Reply:
     if known & {"*", headers["ETag"]}:
         return Reply(304, headers=headers)
     return Reply(200, media.content, {**MEDIA, "Content-Type": content_type, **headers})
+
+
+def verify(operation: Operation, reply: Reply) -> None:
+    """Fail on an answer that the operation does not declare: a wrong status, or data of another shape."""
+    narrow = reply.status == 403 and b'"insufficient_scope"' in reply.body
+    declared = reply.status in operation.statuses | ANY_OPERATION
+    assert declared or narrow, f"{operation.name} answered {reply.status}"
+    if reply.status == operation.status and reply.headers.get("Content-Type") == "application/json":
+        answer = msgspec.json.decode(reply.body)
+        msgspec.convert(answer if operation.is_bare else answer["data"], operation.data, strict=True)

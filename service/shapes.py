@@ -18,10 +18,11 @@ _PLACE = re.compile(r"^(.*?)(?: - at `([^`]+)`)?$", re.DOTALL)
 
 
 @functools.cache
-def shape(model: type[peewee.Model]) -> type[Struct]:
-    """The type of a row on the wire: every member present, no other."""
-    fields = [(name, column.wire) for name, column in members(model).items()]
-    found = msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+def shape(model: type[peewee.Model], *, own: bool = False) -> type[Struct]:
+    """The type of a row on the wire, also as its owner sees it: every member present, no other."""
+    fields = [(name, column.wire) for name, column in members(model, own=own).items()]
+    name = f"Own{model.__name__}" if own else model.__name__
+    found = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
     found.__doc__ = model.__doc__
     return found
 

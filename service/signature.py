@@ -23,10 +23,14 @@ Cursor = Position
 
 
 class Origin(Struct, frozen=True):
-    """Where a request comes from."""
+    """Where a request comes from, and what came with it."""
 
     address: str
     user_agent: str
+    site: str = ""  # under which we were asked: https://chat.example
+    path: str = ""  # and query, as asked for
+    cookies: dict[str, str] = {}
+    is_navigation: bool = False  # a browser asks for something to show to a person
 
 
 class Html(NamedTuple):
@@ -35,6 +39,14 @@ class Html(NamedTuple):
     template: str
     values: dict[str, Any] = {}
     scripted: bool = False
+    cookie: str = ""  # a Set-Cookie line
+
+
+class Moved(NamedTuple):
+    """On to another page of ours, after a form (303)."""
+
+    location: str
+    cookie: str = ""
 
 
 class Media(NamedTuple):
@@ -55,7 +67,15 @@ BINARY = {"type": "string", "format": "binary", "contentMediaType": "application
 
 
 class Form(Struct):
+    """A body that comes as application/x-www-form-urlencoded; its members are texts, read as those of a query are."""
+
+
+class Upload(Struct):
     """A body that comes as multipart/form-data; its members are bytes, each `Annotated[Any, File(…), Meta(…)]`.
 
     Of `bytes`, msgspec would say in the OpenAPI document that they travel as base64.
     """
+
+
+class Bare(Struct):
+    """An answer without the envelope, and so are its refusals: what OAuth prescribes (RFC 6749, section 5)."""

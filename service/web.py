@@ -12,27 +12,29 @@ from collections.abc import Iterable
 from typing import Any
 
 import bottle
-import msgspec
 
 from service import assets, cursors, db, decoding, forms, keeping, replies
+from service.auth import sign_in
 from service.auth.tokens import authenticate
 from service.edge import Edge
 from service.errors import (
-    ANY_OPERATION,
     BadRequest,
     BodyTooLarge,
     InsufficientScope,
     InvalidId,
     MethodNotAllowed,
     NotFound,
+    RateLimited,
     Refusal,
     StorageUnavailable,
+    Unauthenticated,
 )
 from service.models.people import Caller
 from service.operations import Operation
+from service.origins import read_origin
 from service.replies import JSON, Reply, refuse
 from service.settings import Settings
-from service.signature import Html, Media, Origin
+from service.signature import Html, Media, Moved, Origin
 
 log = logging.getLogger("cx.requests")
 
@@ -48,33 +50,33 @@ class Door:
         self.operation, self.settings, self.operations = operation, settings, operations
 
     def __call__(self, **identifiers: str) -> bottle.HTTPResponse:
+        origin = read_origin(bottle.request.environ, self.settings)
         try:
-            reply = self.answer(identifiers)
+            reply = self.answer(identifiers, origin)
         except Refusal as refusal:
-            reply = self.refuse(refusal)
+            reply = self.refuse(refusal, origin)
         except Exception as error:
             if not db.is_unavailable(error):
                 raise
             log.error("the database is unavailable: %s", error)
             reply = refuse(StorageUnavailable())
         if self.settings.verify_answers:
-            self.verify(reply)
+            replies.verify(self.operation, reply)
         return bottle.HTTPResponse(reply.body, reply.status, reply.headers)
 
-    def answer(self, identifiers: dict[str, str]) -> Reply:
+    def answer(self, identifiers: dict[str, str], origin: Origin) -> Reply:
         """The steps of a request, in the order of the contract: caller, identifiers, things, query and body, act."""
         operation, environ = self.operation, bottle.request.environ  # Bottle's own headers fail on what is not UTF-8
-        caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""))
+        caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""), origin)
         found = self.look_up(identifiers, caller)
         bound_to = [caller and caller.id, *identifiers.values()]
         query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
-        raw = self.read_bytes() if operation.body and not operation.takes_form else b""
+        raw = self.read_bytes() if operation.body and not operation.accepts.startswith("multipart/") else b""
         body, more_faults = self.read_body(raw, environ.get("CONTENT_TYPE", ""))
-        origin = Origin(environ.get("REMOTE_ADDR", ""), environ.get("HTTP_USER_AGENT", ""))
         given = {"caller": caller, "query": query, "body": body, "origin": origin}
         given |= {"settings": self.settings, "operations": self.operations}
         arguments = found | {name: given[name] for name in operation.wants}
-        if operation.data is Html:
+        if operation.is_page:
             return self.show(operation.status, operation.handler(**arguments))
         if operation.data is Media:
             return replies.send(
@@ -83,7 +85,10 @@ class Door:
         headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if faults or more_faults:
             headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
-        act = functools.partial(self.act, arguments, bound_to)
+
+        def act() -> bytes:
+            return replies.succeed(operation, bound_to, query, operation.handler(**arguments))
+
         key = environ.get("HTTP_IDEMPOTENCY_KEY", "")
         if not (key and caller and operation.status == 201):
             return Reply(operation.status, act(), headers)
@@ -91,8 +96,10 @@ class Door:
         answer, replayed = keeping.once(asked, act)
         return Reply(operation.status, answer, headers | ({"Idempotency-Replayed": "true"} if replayed else {}))
 
-    def identify(self, authorization: str) -> Caller:
+    def identify(self, authorization: str, origin: Origin) -> Caller:
         """The caller, if its token reaches as far as the operation. Raises Unauthenticated or InsufficientScope."""
+        if self.operation.is_page and not authorization:
+            return sign_in.caller_of(origin)
         caller = authenticate(authorization)
         if self.operation.scope and not caller.may(self.operation.needed_scope):
             raise InsufficientScope(self.operation.needed_scope)
@@ -110,9 +117,11 @@ class Door:
         kind = self.operation.body
         if not kind:
             return None, []
-        if self.operation.takes_form:
+        if self.operation.accepts.startswith("multipart/"):
             stream, length = bottle.request.environ["wsgi.input"], self.read_length()
             return forms.read_form(stream.read, length, content_type, kind), []
+        if self.operation.accepts != "application/json":
+            return decoding.read_form(raw, content_type, kind), []
         return decoding.read_body(raw, content_type, kind, self.operation.is_lenient)
 
     def look_up(self, identifiers: dict[str, str], caller: Caller | None) -> dict[str, Any]:
@@ -127,25 +136,25 @@ class Door:
             found[parameter] = table.reach(caller, identifiers[identifier], *found.values())
         return found
 
-    def show(self, status: int, page: Html) -> Reply:
-        """A page made of its template."""
+    def show(self, status: int, page: Html | Moved) -> Reply:
+        """A page made of its template, or the way to another."""
+        if isinstance(page, Moved):
+            return replies.move(page)
         html = bottle.template(page.template, template_lookup=_TEMPLATES, **page.values)
-        return replies.page(status, html, page.scripted)
+        return replies.page(status, html, page.scripted, page.cookie)
 
-    def refuse(self, refusal: Refusal) -> Reply:
-        """The envelope of failure; people who asked for a page read of their mistakes on a page."""
-        if self.operation.data is Html and isinstance(refusal, BadRequest):
+    def refuse(self, refusal: Refusal, origin: Origin) -> Reply:
+        """The envelope of failure; on pages people read of their mistakes, and are asked to sign in."""
+        if self.operation.is_bare:
+            return replies.refuse_bare(refusal)
+        if self.operation.is_page and isinstance(refusal, BadRequest):
             faults = getattr(refusal, "faults", None) or [str(refusal)]
             return self.show(refusal.status, Html("faults.html", {"faults": faults}))
+        if self.operation.is_page and origin.is_navigation and isinstance(refusal, Unauthenticated | RateLimited):
+            reply = self.show(refusal.status, sign_in.ask(origin, refusal))
+            reply.headers |= refusal.headers
+            return reply
         return refuse(refusal, self.operation.statuses)
-
-    def act(self, arguments: dict[str, Any], bound_to: list[Any]) -> bytes:
-        """The handler's result in the envelope."""
-        result = self.operation.handler(**arguments)
-        if not isinstance(result, db.Page):
-            return msgspec.json.encode({"success": True, "data": result})
-        meta = cursors.meta(self.operation, bound_to, arguments["query"], result)
-        return msgspec.json.encode({"success": True, "data": result.rows, "meta": meta})
 
     def read_length(self) -> int:
         """The length of the body; the server has counted it. Raises BodyTooLarge."""
@@ -158,15 +167,6 @@ class Door:
         """The bytes of the body. Raises BodyTooLarge."""
         raw: bytes = bottle.request.environ["wsgi.input"].read(self.read_length())
         return raw
-
-    def verify(self, reply: Reply) -> None:
-        """Fail on an answer that the operation does not declare: a wrong status, or data of another shape."""
-        allowed = self.operation.statuses | ANY_OPERATION
-        narrow = reply.status == 403 and b'"insufficient_scope"' in reply.body
-        assert reply.status in allowed or narrow, f"{self.operation.name} answered {reply.status}"
-        if reply.status == self.operation.status and self.operation.data not in (Html, Media):
-            data = msgspec.json.decode(reply.body)["data"]
-            msgspec.convert(data, self.operation.data, strict=True)
 
 
 def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:

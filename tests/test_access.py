@@ -14,6 +14,7 @@ import pytest
 from service import clock, db
 from service.auth import tokens
 from service.auth.consent import SCOPES
+from service.auth.signing import sign
 from service.fields import as_bytes, compact_json
 from service.models import (
     TABLES,
@@ -83,6 +84,11 @@ ROWS: dict[str, Row] = {
     "refresh_tokens": Row(everybody(200), None, "alice", {"refresh_token": "{refresh_token}"}),
     "log_out": Row(people(200), "", "own", {"scope": "global", **HERS}),
     "show_consent": Row(people(200), "consent:read", query="{consent}"),
+    "answer_consent": Row(people(400), "consent", body={"ticket": "{ticket}", "answer": "approve"}),
+    "exchange_code": Row(everybody(400), None, body={"grant_type": "refresh_token", "refresh_token": "{ticket}"}),
+    "describe_authorization": Row(everybody(200), None),
+    "list_installs": Row(people(200), "profile:read", query=AS_ALICE),
+    "revoke_install": Row(people((404, "not_found"), alice=200), "profile", "alice"),
     "list_messages": Row(CONCEALING, "chats:read"),
     "delete_message": Row(TELLING, "chats", "alice"),
     "pin_message": Row(CONCEALING, "chats", "alice", message="plain"),
@@ -94,6 +100,7 @@ ROWS: dict[str, Row] = {
     "change_chat_session_status": Row(TELLING, "chats", "alice", {"status": "closed"}),
     "list_bots": Row(people(200), "bots:read", query="app_id={app}"),
     "get_bot": Row(people(200), "bots:read", query="app_id={app}"),
+    "get_profile": Row(people(200), "profile:read", query=AS_ALICE),
     "update_profile": Row(people(200), "profile", "own", {"last_name": "New", "role": "admin", **HERS}, AS_ALICE),
     "get_settings": Row(people(200), "profile:read", query=AS_ALICE),
     "update_settings": Row(people(200), "profile", "own", {"chat_language": "de", **HERS}, AS_ALICE),
@@ -118,6 +125,9 @@ ROWS: dict[str, Row] = {
     "check_health": Row(everybody(200), None),
     "check_readiness": Row(everybody(200), None),
     "show_home": Row(everybody(200), None),
+    "show_sign_in": Row(everybody(200), None),
+    "sign_in_browser": Row(everybody(400), None, body={"email": "{email}", "password": PASSWORD, "ticket": "{ticket}"}),
+    "sign_out_browser": Row(people(303), "", "own", {"next": "/"}),
     "show_reference": Row(everybody(200), None),
     "get_openapi_document": Row(everybody(200), None),
 }
@@ -131,7 +141,15 @@ NOTES: dict[str, Row] = {
 CASES = {**ROWS, **{f"{name}, of a note": row for name, row in NOTES.items()}}
 
 # The lists and settings in which everybody finds what is theirs.
-PERSONAL = ("show_consent", "get_settings", "list_data_shares", "list_events", "list_notifications", "update_settings")
+PERSONAL = (
+    "show_consent",
+    "get_profile",
+    "get_settings",
+    "list_data_shares",
+    "list_events",
+    "list_notifications",
+    "update_settings",
+)
 
 NOTE = "note between staff"
 SECRETS = ("of Alice", "alice@example.com", *(",".join(map(str, text.encode())) for text in ("Hello", NOTE)))
@@ -165,12 +183,14 @@ class World:
                 "plain note": say(NOTE, **note).id,
                 "pinned note": say(NOTE, **note, **pin).id,
             }
+            install = tokens.open_session(alice.id, settings, install_id="of Alice", scopes="chats")
             refresh_token = tokens.begin(alice.id, settings).refresh_token
         self.ids: dict[type, str] = {
             ChatSession: session.id,
             Bot: session.bot_id,
             DataShare: DataShare.get(DataShare.user_id == alice.id).id,
             Avatar: Avatar.get(Avatar.user_id == alice.id).name,
+            LoginSession: install.id,
         }
         self.names = {
             "alice": alice.id,
@@ -179,6 +199,7 @@ class World:
             "app": session.app_id,
             "conversation": session.conversation_id,
             "consent": urlencode(CONSENT),
+            "ticket": sign("form", ["of Alice's browser"]),
         }
 
     def fill_in(self, text: str) -> str:
@@ -192,9 +213,11 @@ class World:
         operation, row = ALL[case.partition(",")[0]], CASES[case]
         identifiers = {**self.ids, Message: self.messages[row.message]}
         path = f"{address(operation, *(identifiers[table] for *_, table in operation.loads))}?{self.fill_in(row.query)}"
-        if operation.takes_form:
+        if operation.accepts.startswith("multipart/"):
             return client.call(operation.method, path, **as_form(row.body))
         body = row.body and json.loads(self.fill_in(json.dumps(row.body)))
+        if body and operation.accepts != "application/json":
+            return client.call(operation.method, path, raw=urlencode(body).encode(), content_type=operation.accepts)
         return client.call(operation.method, path, body)
 
 
@@ -289,7 +312,10 @@ def test_everybody_is_answered_as_the_table_says(case, world):
 @pytest.mark.parametrize("case", PERSONAL)
 def test_everybody_finds_their_own_and_nothing_of_others(case, world):
     users = {name: world.clients[name].user for name in KNOWN}
-    marks = {name: user.email if case == "show_consent" else f" of {user.first_name}" for name, user in users.items()}
+    marks = {
+        name: user.email if case in ("show_consent", "get_profile") else f" of {user.first_name}"
+        for name, user in users.items()
+    }
     for name in KNOWN:
         with undone():
             shown = world.ask(case, world.clients[name]).raw.decode()

@@ -183,7 +183,10 @@ class TestBodies:
 
         statuses = []
         environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/api/v1/auth/login", "CONTENT_LENGTH": str(10**12)}
-        anyone.application(environ | {"wsgi.input": Untouchable()}, lambda status, *_: statuses.append(status[:3]))
+        anyone.application(
+            environ | {"wsgi.url_scheme": "http", "wsgi.input": Untouchable()},
+            lambda status, *_: statuses.append(status[:3]),
+        )
         assert statuses == ["413"]
 
     def test_read_json_and_convert_work_without_a_request(self):

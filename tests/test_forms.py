@@ -12,7 +12,7 @@ from service import forms
 from service.errors import FileMissing, FileTooLarge, InvalidBody, Refusal
 from service.routes import operations
 from service.routes.users import AvatarForm
-from service.signature import File, Form
+from service.signature import File, Upload
 from tests import pictures as made
 from tests.watching import nothing_changes
 
@@ -246,7 +246,7 @@ def test_other_parts_are_read_past_and_not_kept() -> None:
 
 
 def test_a_form_may_have_several_files() -> None:
-    class Pair(Form):
+    class Pair(Upload):
         one: Annotated[Any, File(3)]
         other: Annotated[Any, File(5)]
 
@@ -278,6 +278,6 @@ def test_the_operation_answers_in_the_envelope(alice: Any) -> None:
 
 def test_only_forms_that_declare_their_limits_are_there() -> None:
     for operation in operations():
-        if operation.takes_form:
+        if operation.accepts.startswith("multipart/"):
             assert all(field.required for field in msgspec.structs.fields(operation.body))
             assert operation.most > MOST

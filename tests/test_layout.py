@@ -22,7 +22,7 @@ MODULES = {
 }
 ORDER = re.findall(r"^    (\w+)/?  ", service.__doc__, re.MULTILINE)
 LONGEST, MEDIAN = 300, 120
-CORE = ("operations", "web", "openapi", "errors")
+CORE = ("operations", "web", "openapi", "errors.general")
 
 
 def room(module):

@@ -15,7 +15,7 @@ from service.fields import members
 from service.models import Message, User
 from service.routes import operations
 from service.shapes import may_be_empty, resolve
-from service.signature import Html, Media
+from service.signature import Html, Media, Moved
 from tests.samples import routes as samples
 
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
@@ -163,8 +163,11 @@ class TestTheDocument:
         for path, method, operation in described(document):
             [one] = [o for o in declared if (o.method.lower(), o.full_path) == (method, path)]
             content = operation["responses"][str(one.status)]["content"]
-            if one.data in (Html, Media):
-                assert content == {one.produces: {"schema": {"type": "string"} if one.data is Html else {}}}
+            if one.data in (Html, Media, Moved):
+                assert content == {one.produces: {"schema": {} if one.data is Media else {"type": "string"}}}
+                continue
+            if one.is_bare:
+                assert content["application/json"]["schema"]["$ref"]
                 continue
             envelope = content["application/json"]["schema"]
             assert envelope["properties"]["success"] == {"const": True}
@@ -172,10 +175,14 @@ class TestTheDocument:
             assert set(envelope["required"]) == set(envelope["properties"])
             assert tuple(envelope["properties"].get("meta", {}).get("properties", ())) == one.meta
 
-    def test_gives_every_refusal_the_envelope_of_failure_and_its_codes(self, document):
+    def test_gives_every_refusal_the_envelope_of_failure_and_its_codes(self, document, declared):
+        bare = {operation.name for operation in declared if operation.is_bare}
         for *_, operation in described(document):
             for status, response in answers(operation).items():
-                if status >= "400" and "text/html" not in response["content"]:
+                if status >= "400" and operation["operationId"] in bare:
+                    [content] = response["content"].values()
+                    assert set(content["schema"]["properties"]) == {"error", "error_description"}
+                elif status >= "400" and "text/html" not in response["content"]:
                     [content] = response["content"].values()
                     assert content["schema"] == {"$ref": "#/components/schemas/Failure"}
                     for kind in Refusal.kinds(int(status)):
@@ -205,7 +212,7 @@ class TestTheDocument:
             if one.body:
                 body = document["paths"][one.full_path][one.method.lower()]["requestBody"]
                 [(kind, content)] = body["content"].items()
-                assert kind == ("multipart/form-data" if one.takes_form else "application/json")
+                assert kind == one.accepts
                 assert content["schema"]
                 assert body["required"] is not may_be_empty(resolve(one.body))
 

@@ -120,7 +120,7 @@ class TestEveryOperation:
         for token in ("Bearer cxa_forged", "Bearer ", "bearer\tx"):
             assert anyone.call(operation.method, address(operation, "x", "x"), authorization=token).status == 401
 
-    @every(lambda operation: operation.body and not operation.is_lenient and not operation.takes_form)
+    @every(lambda operation: operation.body and not operation.is_lenient and operation.accepts == "application/json")
     def test_refuses_a_malformed_body(self, alice, existing, operation):
         path = address(operation, *existing(operation))
         for raw in (b"{", b"[]", b"\xff"):

@@ -215,7 +215,7 @@ def operation_ids(server: Served) -> set[str]:
 def sign_in(page: Page, password: str = PASSWORD) -> None:
     page.get_by_label("E-mail address").fill("alice@example.com")
     page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
 
 
 def signed_in(visit: Visit) -> Page:
@@ -304,7 +304,7 @@ class TestTheReference:
         assert execute(unfold(page, "get_settings"))[0] == "200"
         assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
         with page.expect_response("**/auth/logout"):
-            page.get_by_role("button", name="Sign out").click()
+            page.get_by_role("button", name="Sign out", exact=True).click()
         expect(page.get_by_label("E-mail address")).to_be_focused()
         expect(page.get_by_label("Password")).to_have_value("")
         assert server.call("GET", "/api/v1/users/me/settings", token=token).status == 401
@@ -314,7 +314,7 @@ class TestTheReference:
     def test_forgets_the_reader_when_it_is_left(self, visit: Callable[..., Visit]) -> None:
         page = signed_in(visit())
         page.reload()
-        expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+        expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
         expect(page.locator(".authorization__btn .locked")).to_have_count(0)
 
     def test_says_that_a_password_is_wrong(self, visit: Callable[..., Visit]) -> None:
@@ -335,7 +335,7 @@ class TestTheReference:
         guest.context.set_offline(True)
         sign_in(page)
         expect(page.get_by_role("alert")).to_have_text("The service did not answer.")
-        expect(page.get_by_role("button", name="Sign in")).to_be_enabled()
+        expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_enabled()
 
     @pytest.mark.parametrize("missing", ["docs/openapi.json", "static/vendor/swagger-ui/swagger-ui-bundle.js"])
     def test_offers_no_form_until_it_works(self, missing: str, visit: Callable[..., Visit]) -> None:

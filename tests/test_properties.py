@@ -12,15 +12,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from service.routes import operations
 from tests import household
+from tests.browsing import Browser, remote
 from tests.conftest import PASSWORD
 from tests.executable import PYTHON, clean_environment
 from tests.executable import executable_fixture as executable_fixture
 from tests.serving import Served, json_lines
+from tests.test_cli_login import VERIFIER
+from tests.test_consent import GOOD
+from tests.test_consent import path as consent_page
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +56,21 @@ def server(executable: Path, tmp_path: Path) -> Iterator[Served]:
         process.wait(30)
 
 
+def let_a_client_in(server: Served) -> str:
+    """The identifier of the login of a command-line client."""
+    browser = Browser(remote(server), server.url)
+    browser.open(f"/api/v1{consent_page()}")
+    browser.send(email=NAMES["EMAIL"], password=PASSWORD)
+    browser.send(answer="approve")
+    code = parse_qs(urlsplit(browser.onward).query)["code"][0]
+    form = {"grant_type": "authorization_code", "client_id": "service-cli", "code": code, "code_verifier": VERIFIER}
+    form |= {"redirect_uri": GOOD["redirect_uri"]}
+    assert browser.ask("POST", "/api/v1/auth/cli/token", form).status == 200
+    token = server.log_in(NAMES["EMAIL"])
+    [install] = server.call("GET", "/api/v1/users/me/installs", token=token).data
+    return str(install["id"])
+
+
 @pytest.fixture
 def run(server: Served, tmp_path: Path) -> Callable[..., tuple[str, dict[str, Any]]]:
     """Runs Schemathesis on the document that the server serves; what it printed, and its report."""
@@ -62,7 +82,7 @@ def run(server: Served, tmp_path: Path) -> Callable[..., tuple[str, dict[str, An
                 del operation["responses"]["default"]  # it allows every status; those that stand beside it shall do
         document, config, report = (tmp_path / name for name in ("openapi.json", "schemathesis.toml", "report.json"))
         document.write_text(json.dumps(described))
-        config.write_text(Template(CONFIG.read_text()).substitute(NAMES))
+        config.write_text(Template(CONFIG.read_text()).substitute(NAMES, INSTALL=let_a_client_in(server)))
         line = [sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run", document, "--url", server.url]
         line += ["--report-json-path", report, *arguments]
         done = subprocess.run(line, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=600)

@@ -3,7 +3,7 @@
 Nothing usable rests in the database, and whatever ends the row ends its tokens at once (contract, section 3).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -27,10 +27,14 @@ class Tokens(Struct, frozen=True):
 
 
 def begin(user_id: str, settings: Settings, label: str = "") -> Tokens:
-    """Open a login session; call it inside a write."""
+    """The tokens of a new login session; call it inside a write."""
+    return pair_of(open_session(user_id, settings, label=label[:200]), settings)
+
+
+def open_session(user_id: str, settings: Settings, **columns: Any) -> LoginSession:
+    """A new login session, as long as refresh tokens live; call it inside a write."""
     expires = clock.now() + settings.refresh_days * clock.DAY
-    first = {"expires_at": expires, "is_generation_used": True, "label": label[:200]}
-    return _pair(LoginSession.create(user_id=user_id, **first), settings)
+    return LoginSession.create(user_id=user_id, expires_at=expires, is_generation_used=True, **columns)
 
 
 def authenticate(header: str) -> Caller:
@@ -39,11 +43,28 @@ def authenticate(header: str) -> Caller:
     if not header or scheme.lower() != "bearer":
         raise Unauthenticated
     session_id, generation = _read("access", token.strip())
-    session = LoginSession.open_sessions().where(LoginSession.id == session_id).objects().first()
-    if session is None or generation > session.generation:
+    session = _open(session_id)
+    if generation > session.generation:
         raise InvalidToken
     if generation == session.generation and not session.is_generation_used:
         _note_use(session)
+    return _caller(session)
+
+
+def caller_of(session_id: str) -> Caller:
+    """The caller that a login session names. Raises InvalidToken when it has ended."""
+    return _caller(_open(session_id))
+
+
+def _open(session_id: str) -> Any:
+    """The open login session of that identifier, with role and app of its user."""
+    session = LoginSession.open_sessions().where(LoginSession.id == session_id).objects().first()
+    if session is None:
+        raise InvalidToken
+    return session
+
+
+def _caller(session: Any) -> Caller:
     scopes = None if session.scopes is None else frozenset(session.scopes.split())
     return Caller(session.user_id, session.role, session.app_id, session.id, scopes)
 
@@ -71,7 +92,7 @@ def rotate(refresh_token: str, settings: Settings) -> Tokens:
             session = None
     if session is None:
         raise InvalidToken
-    return _pair(session, settings)
+    return pair_of(session, settings)
 
 
 def _note_use(session: LoginSession) -> None:
@@ -84,7 +105,8 @@ def _note_use(session: LoginSession) -> None:
             raise
 
 
-def _pair(session: LoginSession, settings: Settings) -> Tokens:
+def pair_of(session: LoginSession, settings: Settings) -> Tokens:
+    """The tokens of a login session's present generation."""
     own = [session.id, session.generation]
     access = sign("access", [*own, min(session.expires_at, clock.now() + settings.access_minutes * clock.MINUTE)])
     return Tokens(PREFIX["access"] + access, PREFIX["refresh"] + sign("refresh", [*own, session.expires_at]))

@@ -14,6 +14,7 @@ COMMANDS = {
     "user": ("people", "add, list, disable, enable users and set passwords"),
     "migrate": ("care", "bring the schema up to date"),
     "purge": ("care", "empty messages for good, and their bytes out of the files"),
+    "client": ("client", "use a service from the command line, signed in through a browser"),
     "routes": ("describe", "list every operation"),
     "openapi": ("describe", "print the OpenAPI 3.1 document"),
 }

@@ -15,6 +15,21 @@ def complete_bots() -> None:
 
 
 STATEMENTS = (
+    "ALTER TABLE login_session ADD COLUMN install_id TEXT",
+    """CREATE TABLE approval (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        is_granted BOOLEAN NOT NULL,
+        answered_at BIGINT NOT NULL,
+        code_challenge TEXT NOT NULL,
+        redirect_uri TEXT NOT NULL,
+        scopes TEXT NOT NULL,
+        install_id TEXT NOT NULL,
+        install_name TEXT NOT NULL,
+        used_at BIGINT,
+        login_session_id TEXT
+    )""",
+    "CREATE INDEX approval_answered_at ON approval (answered_at)",
     "ALTER TABLE bot ADD COLUMN search_text TEXT NOT NULL DEFAULT ''",
     complete_bots,
     """CREATE INDEX bot_feed

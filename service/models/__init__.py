@@ -8,6 +8,7 @@ from service.models.bots import Bot
 from service.models.chats import ChatSession, Message
 from service.models.feedback import Feedback
 from service.models.inbox import Event, Notification
+from service.models.installs import Approval
 from service.models.keeping import KeptAnswer, SigningKey
 from service.models.people import App, LoginAttempt, LoginSession, User
 from service.models.pictures import Avatar
@@ -15,6 +16,7 @@ from service.models.sharing import DataShare
 
 __all__ = [
     "App",
+    "Approval",
     "Avatar",
     "Bot",
     "ChatSession",
@@ -45,4 +47,4 @@ RECORDS: dict[str, type[Table]] = {
     "avatar": Avatar,
 }
 
-TABLES: tuple[type[Table], ...] = (*RECORDS.values(), LoginSession, LoginAttempt, SigningKey, KeptAnswer)
+TABLES: tuple[type[Table], ...] = (*RECORDS.values(), LoginSession, LoginAttempt, Approval, SigningKey, KeptAnswer)

@@ -7,9 +7,11 @@ import peewee
 
 from service import clock, formats, preferences
 from service.db import Table, render, write
+from service.errors import NotFound
 from service.fields import (
     EXPORT,
     NEVER,
+    OWN,
     Boolean,
     Document,
     Identifier,
@@ -67,10 +69,10 @@ class User(Table):
     role = Word("user", "agent", "admin")
     user_type = Text(64, default="customer")
     app_id = reference("app", null=True, leaves=EXPORT)
-    display_name = Text(100, leaves=EXPORT)
-    phone = Text(20, form=formats.phone_number, leaves=EXPORT)
-    locale = Text(64, form=formats.language_tag, leaves=EXPORT)
-    timezone = Text(64, form=formats.time_zone, leaves=EXPORT)
+    display_name = Text(100, leaves=OWN)
+    phone = Text(20, form=formats.phone_number, leaves=OWN)
+    locale = Text(64, form=formats.language_tag, leaves=OWN)
+    timezone = Text(64, form=formats.time_zone, leaves=OWN)
     settings = Document(form=preferences.check, leaves=EXPORT)
     is_disabled = Boolean(default=False, leaves=EXPORT)
     password_hash = Text(leaves=EXPORT)
@@ -87,6 +89,11 @@ class User(Table):
     def by_email(cls, email: str) -> "User | None":
         """The user with an address, however it is written."""
         return cls.get_or_none(cls.email == fold_email(email))
+
+    @classmethod
+    def may_log_in(cls, id: str) -> bool:
+        """Whether the user is there and not disabled."""
+        return bool(cls.select().where(cls.id == id, ~cls.is_disabled).exists())
 
     @classmethod
     def end_sessions_of_another_password(cls, id: str, password_hash: str) -> None:
@@ -161,6 +168,27 @@ class LoginSession(Table):
     is_generation_used = Boolean(default=False)
     scopes = Text(null=True, default=None, leaves=NEVER)
     label = Text(leaves=NEVER)
+    install_id = Text(null=True, default=None, leaves=NEVER)  # of a command-line client
+
+    @classmethod
+    def end_install(cls, user_id: str, install_id: str) -> None:
+        """End the logins of a command-line client's install."""
+        own = (cls.user_id == user_id) & (cls.install_id == install_id) & cls.ended_at.is_null()
+        cls.update(ended_at=clock.now()).where(own).execute()
+
+    @classmethod
+    def installs_of(cls, user_id: str) -> "list[LoginSession]":
+        """The logins of a user's command-line clients, the newest first."""
+        held = cls.ended_at.is_null() & (cls.expires_at > clock.now()) & cls.install_id.is_null(False)
+        return list(cls.select().where(cls.user_id == user_id, held).order_by(cls.created_at.desc(), cls.id))
+
+    @classmethod
+    def reach(cls, caller: Caller, id: str, *above: Any) -> "LoginSession":
+        """One of the caller's own login sessions. Raises NotFound."""
+        session = cls.get_or_none(cls.id == id, cls.user_id == caller.id)
+        if session is None:
+            raise NotFound
+        return session
 
     @classmethod
     def end_all(cls, user_id: str) -> None:

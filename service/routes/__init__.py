@@ -3,11 +3,25 @@
 from collections.abc import Iterator
 
 from service.operations import Operation
-from service.routes import auth, bots, chats, consent, feedback, health, inbox, pages, reference, sharing, users
+from service.routes import (
+    auth,
+    bots,
+    chats,
+    consent,
+    feedback,
+    health,
+    inbox,
+    pages,
+    reference,
+    sharing,
+    sign_in,
+    users,
+)
 
 PARTS = (
     auth.routes,
     consent.routes,
+    consent.clients,
     chats.routes,
     bots.routes,
     users.routes,
@@ -18,6 +32,7 @@ PARTS = (
     users.images,
     health.routes,
     pages.routes,
+    sign_in.routes,
     reference.routes,
 )
 

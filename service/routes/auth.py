@@ -4,11 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from service import clock
-from service.auth import passwords, throttle, tokens
+from service.auth import credentials, tokens
 from service.auth.tokens import Tokens
-from service.db import render, write
-from service.errors import InvalidCredentials
+from service.db import render
 from service.models import LoginSession, User
 from service.models.people import Caller
 from service.operations import Routes
@@ -59,17 +57,9 @@ class LoggedOut(Struct):
 @routes.post("/auth/login", answers=(200, 400, 401), public=True)
 def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
     """Log in with an e-mail address and a password."""
-    attempt = throttle.begin_attempt(body.email, origin.address, settings)
-    user = User.by_email(body.email)
-    usable = user is not None and not user.is_disabled
-    if not passwords.is_right(body.password, user.password_hash if user and usable else None) or not user:
-        raise InvalidCredentials
-    same = (User.id == user.id) & (User.password_hash == user.password_hash) & ~User.is_disabled
-    with write():
-        if not User.update(last_login_at=clock.timestamp()).where(same).execute():
-            raise InvalidCredentials  # disabled, or another password, while this one was checked
-        throttle.forgive(attempt)
-        return LoggedIn(tokens.begin(user.id, settings, origin.user_agent), render(User.select().where(same)))
+    with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
+        pair = tokens.begin(user_id, settings, origin.user_agent)
+        return LoggedIn(pair, render(User.select().where(User.id == user_id)))
 
 
 @routes.post("/auth/refresh", answers=(200, 400, 401), public=True, extension=True)

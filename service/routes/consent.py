@@ -1,21 +1,146 @@
-"""The consent page of a command-line client (section 4.1 of the document; contract, section 10)."""
+"""How a command-line client is let in: the consent page, and what comes of it (section 4.1; contract, section 10)."""
 
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from service.auth import consent
+from msgspec import Struct
+
+from service import clock
+from service.auth import codes, consent, tokens
 from service.auth.consent import ConsentRequest
-from service.models import User
+from service.errors import InvalidClient, InvalidGrant, InvalidToken, UnsupportedGrantType
+from service.models import LoginSession, User
 from service.models.people import Caller
-from service.operations import Routes
-from service.signature import Html
+from service.operations import PREFIX, Routes
+from service.settings import Settings
+from service.signature import Bare, Form, Html, Origin
 
 # A scope that no token is ever given: only a person's own login may widen what a client may do.
 routes = Routes("Command-line clients", scope="consent", produces="text/html")
+clients = Routes("Command-line clients", extension=True)
+
+PAGE = "/auth/cli/authorize"
 
 
-@routes.get("/auth/cli/authorize", answers=(200, 400, 401))
-def show_consent(caller: Caller, query: ConsentRequest) -> Html:
+class ConsentForm(Form):
+    """A person's answer."""
+
+    ticket: str
+    answer: Literal["approve", "deny"]
+
+
+class TokenRequest(Form):
+    """What a client trades in (RFC 6749, sections 4.1.3 and 6)."""
+
+    grant_type: str
+    client_id: str = ""
+    code: str = ""
+    code_verifier: str = ""
+    redirect_uri: str = ""
+    refresh_token: str = ""
+
+
+class TokenAnswer(Bare, omit_defaults=True):
+    """A pair of tokens (RFC 6749, section 5.1)."""
+
+    access_token: str
+    token_type: str
+    expires_in: int  # seconds
+    refresh_token: str
+    scope: str = ""
+
+
+class Metadata(Bare):
+    """What OAuth clients need to know of this service (RFC 8414)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    scopes_supported: list[str]
+    response_types_supported: list[str]
+    grant_types_supported: list[str]
+    code_challenge_methods_supported: list[str]
+    token_endpoint_auth_methods_supported: list[str]
+    authorization_response_iss_parameter_supported: bool
+
+
+class Install(Struct):
+    """A command-line client that may act for you."""
+
+    id: str
+    install_id: str
+    install_name: str
+    scopes: list[str]
+    created_at: str
+
+
+class Revoked(Struct):
+    """The client may act no longer."""
+
+    revoked: bool
+
+
+@routes.get(PAGE, answers=(200, 400, 401))
+def show_consent(caller: Caller, query: ConsentRequest, origin: Origin) -> Html:
     """Ask a person whether a command-line client may act in their name."""
-    asked = consent.understand(query.scope)
-    values = {"asked": asked, "request": query, "target": urlsplit(query.redirect_uri).netloc}
-    return Html("consent.html", {"user": User.get_by_id(caller.id), **values})
+    values: dict[str, Any] = {"user": User.get_by_id(caller.id), "request": query, "here": origin.path}
+    values |= {"asked": consent.understand(query.scope), "target": urlsplit(query.redirect_uri).netloc}
+    return Html("consent.html", {**values, "ticket": codes.make_ticket(caller, query)})
+
+
+@routes.post(PAGE, answers=(200, 400, 401), extension=True)
+def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
+    """Approve or deny what a command-line client asked for."""
+    granted = body.answer == "approve"
+    target = codes.answer(caller, body.ticket, granted, origin.site)
+    return Html("answered.html", {"granted": granted, "target": target})
+
+
+@clients.post("/auth/cli/token", answers=(200, 400), public=True)
+def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
+    """Trade a code or a refresh token for a pair of tokens (RFC 6749)."""
+    if body.client_id not in ("service-cli", "") or (body.grant_type == "authorization_code" and not body.client_id):
+        raise InvalidClient
+    if body.grant_type == "authorization_code":
+        pair, scope = codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
+    elif body.grant_type == "refresh_token":
+        try:
+            pair, scope = tokens.rotate(body.refresh_token, settings), ""
+        except InvalidToken:
+            raise InvalidGrant from None
+    else:
+        raise UnsupportedGrantType
+    lasting = settings.access_minutes * clock.MINUTE // clock.SECOND
+    return TokenAnswer(pair.access_token, "Bearer", lasting, pair.refresh_token, scope)
+
+
+@clients.get("/.well-known/oauth-authorization-server", answers=(200,), public=True, prefix="")
+def describe_authorization(origin: Origin) -> Metadata:
+    """Where OAuth clients find what they need (RFC 8414)."""
+    return Metadata(
+        issuer=origin.site,
+        authorization_endpoint=f"{origin.site}{PREFIX}{PAGE}",
+        token_endpoint=f"{origin.site}{PREFIX}/auth/cli/token",
+        scopes_supported=sorted(consent.SCOPES),
+        response_types_supported=["code"],
+        grant_types_supported=["authorization_code", "refresh_token"],
+        code_challenge_methods_supported=["S256"],
+        token_endpoint_auth_methods_supported=["none"],
+        authorization_response_iss_parameter_supported=True,
+    )
+
+
+@clients.get("/users/me/installs", answers=(200, 401), scope="profile")
+def list_installs(caller: Caller) -> list[Install]:
+    """The command-line clients that may act for you, the newest first."""
+    return [
+        Install(login.id, login.install_id, login.label, login.scopes.split(), clock.timestamp(login.created_at))
+        for login in LoginSession.installs_of(caller.id)
+    ]
+
+
+@clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope="profile")
+def revoke_install(login: LoginSession) -> Revoked:
+    """Let a command-line client act for you no longer."""
+    login.end()
+    return Revoked(True)

@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from msgspec import Meta, Raw, Struct
 
 from service import pictures
+from service.db import render
 from service.models import Avatar, User
 from service.models.people import Caller
 from service.operations import KIB, Routes
 from service.preferences import Settings
 from service.settings import Settings as Installation
-from service.shapes import Writes, variant
-from service.signature import BINARY, File, Form, Media
+from service.shapes import Writes, shape, variant
+from service.signature import BINARY, File, Media, Upload
 
 routes = Routes("Profile and settings", scope="profile")
 images = Routes("Avatars", prefix="", public=True, extension=True, vital=True)
@@ -24,7 +25,7 @@ SettingsPatch = Annotated[dict[str, Any], variant(Settings, required=False)]
 SettingsNow = Annotated[dict[str, Any], variant(Settings, required=True)]
 
 
-class AvatarForm(Form):
+class AvatarForm(Upload):
     """A new picture."""
 
     avatar: Annotated[
@@ -36,6 +37,12 @@ class ProfileImage(Struct):
     """Where the picture is."""
 
     profile_image: str
+
+
+@routes.get("/users/me", answers=(200, 401), extension=True)
+def get_profile(caller: Caller) -> Annotated[Raw, shape(User, own=True)]:
+    """Your profile, with the members that others do not see."""
+    return render(User.select().where(User.id == caller.id), own=True)
 
 
 @routes.patch("/users/me", answers=(200, 400, 401))

@@ -1,4 +1,4 @@
-"""The refusals a client can meet: read from top to bottom, this is the error reference.
+"""What a refusal is, and the refusals that any operation may meet.
 
 A class is a refusal; its docstring is the sentence that people read, `code` the stable word that programs read.
 Codes and statuses are section 7 of the document and section 2 of the contract.
@@ -92,42 +92,6 @@ class InvalidCursor(BadRequest):
     code = "invalid_cursor"
 
 
-class UnknownStatus(BadRequest):
-    """A chat session has no such status."""
-
-    code = "unknown_status"
-
-
-class PinLimitReached(BadRequest):
-    """A chat session holds at most 100 pinned messages."""
-
-    code = "pin_limit_reached"
-
-
-class GrantLimitReached(BadRequest):
-    """A user holds at most 500 active data-share grants."""
-
-    code = "grant_limit_reached"
-
-
-class FileMissing(BadRequest):
-    """The form holds no such file, or an empty one."""
-
-    code = "file_missing"
-
-
-class ImageUnreadable(BadRequest):
-    """The picture is damaged or incomplete."""
-
-    code = "image_unreadable"
-
-
-class ImageTooLarge(BadRequest):
-    """The picture has too many pixels."""
-
-    code = "image_too_large"
-
-
 class IdempotencyKeyReused(BadRequest):
     """This Idempotency-Key was used with another request."""
 
@@ -175,36 +139,6 @@ class NotFound(Refusal):
         return Told(404 if 404 in statuses else 400, self.code, str(self), self.headers)
 
 
-class SessionNotFound(NotFound):
-    """There is no such chat session."""
-
-    code = "session_not_found"
-
-
-class MessageNotFound(NotFound):
-    """There is no such message in this chat session."""
-
-    code = "message_not_found"
-
-
-class ConversationNotFound(NotFound):
-    """You have no such conversation."""
-
-    code = "conversation_not_found"
-
-
-class BotNotFound(NotFound):
-    """This app has no such active bot."""
-
-    code = "bot_not_found"
-
-
-class GrantNotFound(NotFound):
-    """There is no such data-share grant."""
-
-    code = "grant_not_found"
-
-
 class Forbidden(Refusal):
     """You may not do this."""
 
@@ -248,19 +182,6 @@ class BodyTooLarge(Refusal):
     code = "body_too_large"
 
 
-class FileTooLarge(BodyTooLarge):
-    """The file is larger than this operation takes."""
-
-    code = "file_too_large"
-
-
-class UnsupportedMediaType(Refusal):
-    """The file is not of a type that this operation takes."""
-
-    status = 415
-    code = "unsupported_media_type"
-
-
 class RateLimited(Refusal):
     """Too many failed attempts; try again later."""
 
@@ -286,12 +207,6 @@ class StorageUnavailable(Refusal):
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail, headers={"Retry-After": "2"})
-
-
-class Busy(StorageUnavailable):
-    """Too much of this is under way; try again in a moment."""
-
-    code = "busy"
 
 
 ANY_OPERATION = frozenset({413, 429, 500, 503})

@@ -1,0 +1,114 @@
+"""Tickets of the consent form, and the codes that an approval gives out (RFC 6749, RFC 7636, RFC 9207).
+
+Both are signed texts around one number; what must hold across processes, that each counts once, is in the database.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from service import clock
+from service.auth import consent, tokens
+from service.auth.consent import ConsentRequest
+from service.auth.signing import sign, verify
+from service.auth.tokens import Tokens
+from service.db import write
+from service.errors import InvalidGrant, StaleForm
+from service.models import Approval, LoginSession, User
+from service.models.people import Caller
+from service.settings import Settings
+
+PREFIX = "cxc_"
+TICKET_LIFE = 10 * clock.MINUTE
+CODE_LIFE = 60 * clock.SECOND
+
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}", re.ASCII)
+
+
+def make_ticket(caller: Caller, request: ConsentRequest) -> str:
+    """A ticket for the consent form: good once, for ten minutes, for this login and these parameters."""
+    values = msgspec.to_builtins(request)
+    return sign("ticket", [secrets.token_urlsafe(16), clock.now() + TICKET_LIFE, caller.session_id, values])
+
+
+def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
+    """Take a person's answer; the address to which the browser takes it.
+
+    The same answer again, of a double click, leads to the same address as long as its code is good. Raises StaleForm
+    for a ticket that is not the caller's, too old, or answered otherwise.
+    """
+    try:
+        number, expires_at, session_id, values = verify("ticket", ticket)
+    except ValueError:
+        raise StaleForm from None
+    request = msgspec.convert(values, ConsentRequest)
+    if session_id != caller.session_id or expires_at <= clock.now():
+        raise StaleForm
+    with write():
+        Approval.delete().where(Approval.answered_at <= clock.now() - clock.DAY).execute()
+        known = Approval.get_or_none(Approval.id == number)
+        if known is None:
+            known = Approval.create(
+                id=number,
+                user_id=caller.id,
+                is_granted=granted,
+                answered_at=clock.now(),
+                code_challenge=request.code_challenge,
+                redirect_uri=request.redirect_uri,
+                scopes=" ".join(consent.understand(request.scope).scopes),
+                install_id=request.install_id,
+                install_name=request.install_name,
+            )
+        if known.is_granted != granted or known.used_at or known.answered_at + CODE_LIFE <= clock.now():
+            raise StaleForm("This was answered already.")
+    told = {"code": PREFIX + sign("code", [number])} if granted else {"error": "access_denied"}
+    address, _, query = request.redirect_uri.partition("?")
+    return f"{address}?{query}{'&' if query else ''}{urlencode({**told, 'state': request.state, 'iss': site})}"
+
+
+def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str]:
+    """The tokens for a code, and their scopes; a login of the same install by the same user ends.
+
+    A code works once, whether or not the rest is right; a second use ends what the first gave. Raises InvalidGrant.
+    """
+    try:
+        (number,) = verify("code", code.removeprefix(PREFIX) if code.startswith(PREFIX) else "")
+    except ValueError:
+        raise InvalidGrant from None
+    with write():
+        pair = _use(Approval.get_or_none(Approval.id == number), verifier, redirect_uri, settings)
+    if pair is None:  # after the write, which must be kept
+        raise InvalidGrant
+    return pair
+
+
+def _use(approval: Any, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str] | None:
+    if approval is None or not approval.is_granted:
+        return None
+    if approval.used_at:
+        LoginSession(id=approval.login_session_id).end()
+        return None
+    digest = urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    proven = _VERIFIER.fullmatch(verifier) and hmac.compare_digest(digest, approval.code_challenge)
+    in_time = clock.now() < approval.answered_at + CODE_LIFE
+    approval.used_at = clock.now()
+    pair = None
+    if proven and in_time and redirect_uri == approval.redirect_uri and User.may_log_in(approval.user_id):
+        LoginSession.end_install(approval.user_id, approval.install_id)
+        session = tokens.open_session(
+            approval.user_id,
+            settings,
+            label=approval.install_name,
+            scopes=approval.scopes,
+            install_id=approval.install_id,
+        )
+        approval.login_session_id = session.id
+        pair = tokens.pair_of(session, settings), approval.scopes
+    approval.save()
+    return pair

@@ -1,0 +1,99 @@
+"""Signing in with a browser: a cookie that opens pages, and a form that only our own page can send.
+
+The cookie names a login session, whose row is read at every use like those of tokens; it is no credential for an API
+operation (contract, section 10).
+"""
+
+import re
+import secrets
+from urllib.parse import parse_qsl, urlencode
+
+from service import clock
+from service.auth import tokens
+from service.auth.signing import sign, verify
+from service.errors import InvalidToken, Refusal, StaleForm, Unauthenticated
+from service.models import LoginSession
+from service.models.people import Caller
+from service.signature import Html, Origin
+
+PATH = "/sign-in"
+LONGEST = 8192  # characters of a path
+LIFE = 12 * clock.HOUR  # a working day
+SIGNED_IN, FORM = "cx_signed_in", "cx_form"
+
+_OWN_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*", re.ASCII)
+
+
+def own_path(text: str) -> str:
+    """A path on this very site: where to go on after signing in."""
+    if not _OWN_PATH.fullmatch(text) or len(text) > LONGEST:
+        raise ValueError("expected a path of this site")
+    return text
+
+
+def begin(user_id: str, origin: Origin) -> str:
+    """Open a login session for a browser, inside a write; the cookie that stands for it."""
+    expires_at = clock.now() + LIFE
+    session = LoginSession.create(user_id=user_id, expires_at=expires_at, label=origin.user_agent[:200])
+    return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id, expires_at]))
+
+
+def end(caller: Caller, origin: Origin) -> str:
+    """End the login session; the cookie that takes back the one of `begin`."""
+    LoginSession(id=caller.session_id).end()
+    return f"{_cookie(origin, SIGNED_IN, '')}; Max-Age=0"
+
+
+def caller_of(origin: Origin) -> Caller:
+    """Who is signed in. Raises Unauthenticated or InvalidToken."""
+    text = origin.cookies.get(_name(origin, SIGNED_IN), "")
+    if not text:
+        raise Unauthenticated
+    try:
+        session_id, _ = verify("sign-in", text)
+    except ValueError:
+        raise InvalidToken from None
+    return tokens.caller_of(session_id)
+
+
+def ask(origin: Origin, refusal: Refusal) -> Html:
+    """The sign-in page for somebody who was refused, to go on to where they were going."""
+    path, _, query = origin.path.partition("?")
+    if path != PATH:
+        return form(origin, origin.path)
+    going = dict(parse_qsl(query)).get("next", "/")
+    return form(origin, going if _OWN_PATH.fullmatch(going) else "/", str(refusal))
+
+
+def form(origin: Origin, next: str, told: str = "") -> Html:
+    """The page on which a person signs in, to go on to `next`; `told` says why it is there again.
+
+    A browser keeps the number that the form must carry in a cookie that it does not send from other sites, so that
+    nobody can be signed in as somebody else from there.
+    """
+    number, cookie = origin.cookies.get(_name(origin, FORM), ""), ""
+    if not re.fullmatch(r"[\w-]{22}", number, re.ASCII):
+        number = secrets.token_urlsafe(16)
+        cookie = _cookie(origin, FORM, number)
+    values = {"action": f"{PATH}?{urlencode({'next': next})}", "ticket": sign("form", [number]), "told": told}
+    return Html("sign-in.html", values, cookie=cookie)
+
+
+def expect_own_form(origin: Origin, ticket: str) -> None:
+    """Raises StaleForm if a form was not sent from the page that `form` makes."""
+    try:
+        if verify("form", ticket) == [origin.cookies.get(_name(origin, FORM), "")]:
+            return
+    except ValueError:
+        pass
+    raise StaleForm
+
+
+def _name(origin: Origin, name: str) -> str:
+    return f"__Host-{name}" if origin.site.startswith("https:") else name
+
+
+def _cookie(origin: Origin, name: str, value: str) -> str:
+    """A Set-Cookie line (RFC 6265): gone when the browser is closed."""
+    secure = "; Secure" if origin.site.startswith("https:") else ""
+    return f"{_name(origin, name)}={value}; Path=/; HttpOnly; SameSite=Lax{secure}"
