@@ -89,6 +89,7 @@ ROWS: dict[str, Row] = {
     "describe_authorization": Row(everybody(200), None),
     "list_installs": Row(people(200), "profile:read", query=AS_ALICE),
     "revoke_install": Row(people((404, "not_found"), alice=200), "profile", "alice"),
+    "list_chat_sessions": Row(people(200), "chats:read", query=AS_ALICE),
     "list_messages": Row(CONCEALING, "chats:read"),
     "delete_message": Row(TELLING, "chats", "alice"),
     "pin_message": Row(CONCEALING, "chats", "alice", message="plain"),

@@ -143,6 +143,9 @@ class TestInATerminal:
 
     def test_reads_lists_and_logs_out(self, tmp_path, served):
         log_in(tmp_path, served)
+        _, printed, _ = run(tmp_path, served, "chats")
+        assert printed.split()[0] == SESSION
+        assert printed.split()[-1] == "open"
         _, printed, _ = run(tmp_path, served, "read", SESSION)
         assert [line.split()[-1] for line in printed.splitlines()] == [str(number) for number in range(250)]
         _, printed, _ = run(tmp_path, served, "bots", APP)

@@ -435,7 +435,7 @@ def test_nothing_is_deprecated():
 
 
 def test_meta_has_the_members_that_section_4_lists():
-    filled = {title(operation): set(operation.meta) for operation in operations() if operation.meta}
+    filled = {title(operation): set(operation.meta) for operation in operations(documented_only=True) if operation.meta}
     assert filled == META
 
 

@@ -31,6 +31,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     login.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
     login.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="how long to wait [300]")
     action("whoami", "say who is signed in", tell_who)
+    action("chats", "list the chat sessions that you may read, the newest first", list_chats)
     read = action("read", "print the messages of a chat session, the oldest first", read_messages)
     read.add_argument("session", metavar="SESSION", help="identifier of the chat session")
     bots = action("bots", "list the active bots of an app", list_bots)
@@ -60,6 +61,12 @@ def tell_who(service: Service, flags: argparse.Namespace) -> None:
     me = service.call("GET", "/users/me")["data"]
     name = " ".join(filter(None, (me["first_name"], me["last_name"])))
     tell(flags, me, f"{name or me['email']} <{me['email']}>, {me['role']} at {service.url}")
+
+
+def list_chats(service: Service, flags: argparse.Namespace) -> None:
+    for session in pages(service, "/chats", limit="200"):
+        when = session["created_at"][:16].replace("T", " ")
+        tell(flags, session, f"{session['id']}  {when}  {clean(session['status'])}")
 
 
 def read_messages(service: Service, flags: argparse.Namespace) -> None:

@@ -35,6 +35,11 @@ STATEMENTS = (
     """CREATE INDEX bot_feed
         ON bot (app_id, is_featured DESC, rating DESC, name, id, kind, presence, category, city, country, search_text)
         WHERE (is_active AND status = 'published')""",
+    "DROP INDEX chat_session_user_id",
+    "DROP INDEX chat_session_app_id",
+    "CREATE INDEX chat_session_user_id_created_at_id ON chat_session (user_id, created_at, id)",
+    "CREATE INDEX chat_session_app_id_created_at_id ON chat_session (app_id, created_at, id)",
+    "CREATE INDEX chat_session_created_at_id ON chat_session (created_at, id)",
     "DROP INDEX notification_user_id_created_at",
     "CREATE INDEX notification_user_id_created_at_id ON notification (user_id, created_at, id)",
     "CREATE INDEX notification_unread ON notification (user_id, created_at, id) WHERE (read_at IS NULL)",

@@ -35,13 +35,20 @@ PURGED = "gdpr_purged"
 CONTENTS = ("content", "original_content", "translations", "reply_snapshot", "action_payload")
 
 
+def known_status(text: str) -> str:
+    """A status of chat sessions. Raises ValueError for another word."""
+    if text not in STATUSES:
+        raise ValueError(f"expected one of {', '.join(STATUSES)}")
+    return text
+
+
 class ChatSession(Table):
     """One bounded exchange of a user with a bot; its conversation is the long-lived thread of the two."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
-    app_id = reference("app", index=True)
+    app_id = reference("app")
     conversation_id = Identifier(default=clock.uuid, index=True)
-    user_id = reference("user", index=True)
+    user_id = reference("user")
     bot_id = reference("bot", null=True)
     status = Word(*STATUSES)
     created_at = Timestamp(default=clock.timestamp)
@@ -58,10 +65,22 @@ class ChatSession(Table):
             raise Forbidden(concealed=SessionNotFound)
         return session
 
+    @classmethod
+    def listed_for(cls, caller: Caller, after: Position, limit: int, status: str) -> "Page[ChatSession]":
+        """A page of the sessions that a caller may reach, the newest first."""
+        own = cls.user_id == caller.id
+        within = {"admin": cls.id.is_null(False), "agent": own | (cls.app_id == caller.app_id)}.get(caller.role, own)
+        found = cls.select().where(within)
+        if status:
+            found = found.where(cls.status == status)
+        return page(found, [Order(cls.created_at, True), Order(cls.id, True)], after, limit)
+
     def become(self, status: str) -> str:
         """Move to a status, from whichever."""
-        if status not in STATUSES:
-            raise UnknownStatus(f"Unknown status; expected one of {', '.join(STATUSES)}.")
+        try:
+            known_status(status)
+        except ValueError as error:
+            raise UnknownStatus(f"Unknown status; {error}.") from None
         still = ChatSession.status != status
         ChatSession.update(status=status).where(ChatSession.id == self.id, still).execute()
         return status
@@ -84,6 +103,9 @@ class ChatSession(Table):
         pinned = Message.select().where(self.seen_by(caller), Message.pinned_at.is_null(False))
         order = [Order(Message.pinned_at, descending=True), Order(Message.id, descending=True)]
         return page(pinned, order, Position(), PIN_LIMIT).rows
+
+    class Meta:
+        indexes = tuple(((*who, "created_at", "id"), False) for who in (("user_id",), ("app_id",), ()))
 
 
 class Message(Table):

@@ -6,7 +6,7 @@ from msgspec import Meta, Raw, Struct
 
 from service.db import Page
 from service.models import ChatSession, Message
-from service.models.chats import STATUSES
+from service.models.chats import STATUSES, known_status
 from service.models.people import Caller
 from service.operations import Routes
 from service.signature import Cursor
@@ -22,6 +22,14 @@ class MessageWindow(Struct):
     direction: Literal["forward", "backward"] = "forward"
 
     takes_ulids: ClassVar[bool] = True
+
+
+class SessionWindow(Struct):
+    """Which chat sessions, and how many."""
+
+    cursor: Cursor = Cursor()
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    status: Annotated[str, Meta(description="Only those with this status."), known_status] = ""
 
 
 class Deleted(Struct):
@@ -47,6 +55,12 @@ class Status(Struct):
 
     # Only shown: other words are refused with a code of their own.
     status: Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
+
+
+@routes.get("/chats", answers=(200, 400, 401), meta=("next_cursor", "per_page"), extension=True)
+def list_chat_sessions(caller: Caller, query: SessionWindow) -> Page[ChatSession]:
+    """The chat sessions that you may read, the newest first."""
+    return ChatSession.listed_for(caller, query.cursor, query.limit, query.status)
 
 
 @routes.get("/chats/{id}/messages", answers=(200, 400, 401), meta=("next_cursor", "page", "per_page", "total"))
