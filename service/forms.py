@@ -16,7 +16,7 @@ from service.signature import Upload
 PARTS = 32  # of a form; more is no form of ours
 
 
-def read_form(read: Callable[[int], bytes], length: int, content_type: str, kind: type[Upload]) -> Upload:
+def read_upload(read: Callable[[int], bytes], length: int, content_type: str, kind: type[Upload]) -> Upload:
     """A body of `length` bytes as the form that an operation declares; parts that it does not know are passed over.
 
     Raises FileTooLarge at the first byte too many, FileMissing for a file that is not there or empty, and InvalidBody.

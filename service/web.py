@@ -71,23 +71,20 @@ class Door:
         found = self.look_up(identifiers, caller)
         bound_to = [caller and caller.id, *identifiers.values()]
         query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
-        raw = self.read_bytes() if operation.body and not operation.accepts.startswith("multipart/") else b""
-        body, more_faults = self.read_body(raw, environ.get("CONTENT_TYPE", ""))
+        raw, body, more_faults = self.read_body(environ.get("CONTENT_TYPE", ""))
         given = {"caller": caller, "query": query, "body": body, "origin": origin}
         given |= {"settings": self.settings, "operations": self.operations}
-        arguments = found | {name: given[name] for name in operation.wants}
+        handle = functools.partial(operation.handler, **found, **{name: given[name] for name in operation.wants})
         if operation.is_page:
-            return self.show(operation.status, operation.handler(**arguments))
+            return self.show(operation.status, handle())
         if operation.data is Media:
-            return replies.send(
-                operation.handler(**arguments), operation.produces, environ.get("HTTP_IF_NONE_MATCH", "")
-            )
+            return replies.send(handle(), operation.produces, environ.get("HTTP_IF_NONE_MATCH", ""))
         headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if faults or more_faults:
             headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
 
         def act() -> bytes:
-            return replies.succeed(operation, bound_to, query, operation.handler(**arguments))
+            return replies.succeed(operation, bound_to, query, handle())
 
         key = environ.get("HTTP_IDEMPOTENCY_KEY", "")
         if not (key and caller and operation.status == 201):
@@ -112,17 +109,23 @@ class Door:
         locate = functools.partial(cursors.read, self.operation, bound_to)
         return decoding.read_query(text, self.operation.query, self.operation.is_lenient, locate)
 
-    def read_body(self, raw: bytes, content_type: str) -> tuple[Any, list[str]]:
-        """The body as declared, and the faults that a lenient operation only warns of."""
-        kind = self.operation.body
+    def read_body(self, content_type: str) -> tuple[bytes, Any, list[str]]:
+        """The body as it came, unless it is files, and as declared; the faults that a lenient operation only warns of.
+
+        Raises BodyTooLarge, and what reading it raises.
+        """
+        kind, read = self.operation.body, bottle.request.environ["wsgi.input"].read
         if not kind:
-            return None, []
-        if self.operation.accepts.startswith("multipart/"):
-            stream, length = bottle.request.environ["wsgi.input"], self.read_length()
-            return forms.read_form(stream.read, length, content_type, kind), []
-        if self.operation.accepts != "application/json":
-            return decoding.read_form(raw, content_type, kind), []
-        return decoding.read_body(raw, content_type, kind, self.operation.is_lenient)
+            return b"", None, []
+        length = max(bottle.request.content_length, 0)  # the server has counted it
+        if length > self.operation.most:
+            raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
+        if self.operation.accepts == "multipart/form-data":
+            return b"", forms.read_upload(read, length, content_type, kind), []
+        raw: bytes = read(length)
+        if self.operation.accepts == "application/x-www-form-urlencoded":
+            return raw, decoding.read_form(raw, content_type, kind), []
+        return raw, *decoding.read_body(raw, content_type, kind, self.operation.is_lenient)
 
     def look_up(self, identifiers: dict[str, str], caller: Caller | None) -> dict[str, Any]:
         """The rows that the path names, if the caller may reach them; all identifiers are read before the first."""
@@ -155,18 +158,6 @@ class Door:
             reply.headers |= refusal.headers
             return reply
         return refuse(refusal, self.operation.statuses)
-
-    def read_length(self) -> int:
-        """The length of the body; the server has counted it. Raises BodyTooLarge."""
-        declared: int = max(bottle.request.content_length, 0)
-        if declared > self.operation.most:
-            raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
-        return declared
-
-    def read_bytes(self) -> bytes:
-        """The bytes of the body. Raises BodyTooLarge."""
-        raw: bytes = bottle.request.environ["wsgi.input"].read(self.read_length())
-        return raw
 
 
 def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:

@@ -50,7 +50,7 @@ class Reader:
 def read(body: bytes, content_type: str = KIND, piece: int = 0, length: int | None = None) -> bytes:
     """The file in a form."""
     told = len(body) if length is None else length
-    return forms.read_form(Reader(body, piece).read, told, content_type, AvatarForm).avatar
+    return forms.read_upload(Reader(body, piece).read, told, content_type, AvatarForm).avatar
 
 
 TAKEN = {
@@ -235,13 +235,13 @@ def test_reading_stops_at_the_first_byte_too_many() -> None:
         return next(endless)[:size]
 
     with pytest.raises(FileTooLarge):
-        forms.read_form(more, 2**40, KIND, AvatarForm)
+        forms.read_upload(more, 2**40, KIND, AvatarForm)
     assert taken < MOST + 3 * 65_536
 
 
 def test_other_parts_are_read_past_and_not_kept() -> None:
     reader = Reader(form(part(bytes(900_000), "other"), part()))
-    forms.read_form(reader.read, 2**40, KIND, AvatarForm)
+    forms.read_upload(reader.read, 2**40, KIND, AvatarForm)
     assert reader.largest <= 65_536
 
 
@@ -252,7 +252,7 @@ def test_a_form_may_have_several_files() -> None:
 
     def both(*parts: bytes) -> Any:
         body = form(*parts)
-        return forms.read_form(io.BytesIO(body).read, len(body), KIND, Pair)
+        return forms.read_upload(io.BytesIO(body).read, len(body), KIND, Pair)
 
     assert both(part(b"12345", "other"), part(b"123", "one")) == Pair(b"123", b"12345")
     with pytest.raises(FileTooLarge):
