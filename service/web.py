@@ -151,8 +151,8 @@ class Door:
         if self.operation.is_bare:
             return replies.refuse_bare(refusal)
         if self.operation.is_page and isinstance(refusal, BadRequest):
-            faults = getattr(refusal, "faults", None) or [str(refusal)]
-            return self.show(refusal.status, Html("faults.html", {"faults": faults}))
+            told = {"faults": getattr(refusal, "faults", ()), "told": str(refusal)}
+            return self.show(refusal.status, Html("faults.html", told))
         if self.operation.is_page and origin.is_navigation and isinstance(refusal, Unauthenticated | RateLimited):
             reply = self.show(refusal.status, sign_in.ask(origin, refusal))
             reply.headers |= refusal.headers

@@ -34,6 +34,7 @@ from service.pictures import make_avatar
 from service.routes import operations
 from tests.conftest import PASSWORD, Client, Reply
 from tests.household import picture
+from tests.test_consent import GOOD
 from tests.test_operations import ALL, address, every
 from tests.watching import nothing_changes
 
@@ -155,15 +156,6 @@ PERSONAL = (
 NOTE = "note between staff"
 SECRETS = ("of Alice", "alice@example.com", *(",".join(map(str, text.encode())) for text in ("Hello", NOTE)))
 
-CONSENT = {
-    "client_id": "service-cli",
-    "response_type": "code",
-    "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
-    "code_challenge_method": "S256",
-    "redirect_uri": "http://127.0.0.1:8400/callback",
-    "state": "xyz",
-    "install_id": "laptop",
-}
 PICTURE = make_avatar(picture())
 
 
@@ -199,7 +191,7 @@ class World:
             "refresh_token": refresh_token,
             "app": session.app_id,
             "conversation": session.conversation_id,
-            "consent": urlencode(CONSENT),
+            "consent": urlencode(GOOD),
             "ticket": sign("form", ["of Alice's browser"]),
         }
 

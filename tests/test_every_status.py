@@ -17,6 +17,7 @@ from service import db
 from tests import household as h
 from tests.conftest import PASSWORD
 from tests.serving import Served, fill, serving
+from tests.test_consent import GOOD
 from tests.test_operations import DOCUMENTED
 from tests.watching import nothing_changes
 
@@ -178,15 +179,6 @@ def grants(id: str, **expected: Any) -> dict[int, Ask]:
     }
 
 
-CONSENT = {
-    "client_id": "service-cli",
-    "response_type": "code",
-    "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
-    "code_challenge_method": "S256",
-    "redirect_uri": "http://127.0.0.1:8400/callback",
-    "state": "xyz",
-    "install_id": "laptop",
-}
 NEW_GRANT = {"mcp_server_id": "files", "allowed_tools": ["read"], "conversation_id": h.CONVERSATION, "scope_meta": [1]}
 
 ROWS: dict[str, dict[int, Ask]] = {
@@ -256,8 +248,8 @@ ROWS: dict[str, dict[int, Ask]] = {
     "GET /notifications": {200: Ask([{"id": h.NOTIFICATION, "type": "chat_message"}])},
     "PATCH /notifications/read-all": {200: Ask({})},
     "GET /auth/cli/authorize": {
-        200: Ask("alice@example.com", f"/auth/cli/authorize?{urlencode(CONSENT)}"),
-        400: Ask("redirect_uri", f"/auth/cli/authorize?{urlencode(CONSENT | {'redirect_uri': 'http://a.example'})}"),
+        200: Ask("alice@example.com", f"/auth/cli/authorize?{urlencode(GOOD)}"),
+        400: Ask("redirect_uri", f"/auth/cli/authorize?{urlencode(GOOD | {'redirect_uri': 'http://a.example'})}"),
     },
 }
 for _operation, _rows in ROWS.items():  # without credentials, the same everywhere; the request itself is a good one

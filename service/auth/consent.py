@@ -23,7 +23,7 @@ _SCOPE_TOKENS = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: +[\x21\x23-\x5b\x5d-\x
 MEANINGS = {
     "profile": ("See your profile, settings and picture", "Change your profile, settings and picture"),
     "chats": ("Read your chats", "Pin and delete messages, archive and end chats"),
-    "bots": ("Look for bots", "Manage the bots that you may manage"),
+    "bots": ("Look for bots", "Manage bots, where you may"),
     "data-shares": ("See which data shares you have granted", "Grant and revoke data shares in your name"),
     "feedback": ("See the feedback you have given", "Give feedback in your name"),
     "events": ("See your events", "Change your events"),
@@ -72,10 +72,11 @@ class ConsentRequest(Struct):
 
 
 class Asked(NamedTuple):
-    """What a request would allow: the scopes to be granted, in words; and the ones that nobody knows."""
+    """What a request would allow: the scopes to be granted; in words what they open; the ones that nobody knows."""
 
     scopes: list[str]
-    meanings: list[str]
+    reading: list[str]
+    changing: list[str]
     unknown: list[str]
 
 
@@ -83,8 +84,6 @@ def understand(scope: str) -> Asked:
     """What the scopes of a request mean; none asked for means all."""
     asked = scope.split() or list(MEANINGS)
     scopes = [name for name in asked if name in SCOPES]
-    meanings: list[str] = []
-    for name, (reading, changing) in MEANINGS.items():
-        meanings += [reading] if {name, f"{name}:read"} & set(scopes) else []
-        meanings += [changing] if name in scopes else []
-    return Asked(scopes, meanings, [name for name in asked if name not in SCOPES])
+    reading = [words for name, (words, _) in MEANINGS.items() if {name, f"{name}:read"} & set(scopes)]
+    changing = [words for name, (_, words) in MEANINGS.items() if name in scopes]
+    return Asked(scopes, reading, changing, [name for name in asked if name not in SCOPES])
