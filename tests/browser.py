@@ -76,7 +76,8 @@ class Visit:
 
     def faults(self) -> list[str]:
         """Unexpected complaints, and addresses that are not the server's."""
-        strange = [said for said in self.complaints if not any(part in said for part in self.expected)]
+        known = (*self.expected, "/favicon.ico")  # for which a browser asks by itself where nothing names an icon
+        strange = [said for said in self.complaints if not any(part in said for part in known)]
         return strange + [url for url in self.asked if not url.startswith((f"{self.server.url}/", "data:", "blob:"))]
 
 
