@@ -24,6 +24,7 @@ from service.signature import Bare, Cursor, Form, Html, Moved, Upload
 
 PREFIX = "/api/v1"
 KIB = 1024
+FORM = 64 * KIB  # bytes of a form that anybody may send: thousands of fields take long to read
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 

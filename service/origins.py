@@ -1,18 +1,22 @@
 """Where a request comes from, read from its WSGI environ."""
 
+import string
 from typing import Any
 from urllib.parse import quote
 
 from service.settings import Settings
 from service.signature import Origin
 
+_AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send backslashes, which paths of ours lack
+
 
 def read_origin(environ: dict[str, Any], settings: Settings) -> Origin:
     """The client's address and browser, the site and path it asked for, its cookies."""
-    pairs = (pair.strip().partition("=") for pair in environ.get("HTTP_COOKIE", "").split(";"))
+    # Only the blanks of HTTP: browsers guard names that begin with __Host-, not ones that begin with another blank.
+    pairs = (pair.strip(" \t").partition("=") for pair in environ.get("HTTP_COOKIE", "").split(";"))
     path = quote(environ["PATH_INFO"])  # which Bottle has decoded
     if environ.get("QUERY_STRING"):
-        path += f"?{environ['QUERY_STRING']}"
+        path += "?" + quote(environ["QUERY_STRING"].encode("latin-1"), safe=_AS_ASKED)
     return Origin(
         environ.get("REMOTE_ADDR", ""),
         environ.get("HTTP_USER_AGENT", ""),

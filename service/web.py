@@ -59,7 +59,7 @@ class Door:
             if not db.is_unavailable(error):
                 raise
             log.error("the database is unavailable: %s", error)
-            reply = refuse(StorageUnavailable())
+            reply = self.refuse(StorageUnavailable(), origin)
         if self.settings.verify_answers:
             replies.verify(self.operation, reply)
         return bottle.HTTPResponse(reply.body, reply.status, reply.headers)

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from service.auth import codes, consent
+from service import db
+from service.auth import codes, consent, tokens
 from service.auth.signing import sign, verify
 from service.models import Approval, LoginSession, User
 from tests.browsing import FORM, Browser
 from tests.test_consent import CHALLENGE, GOOD, SCRIPTS, page, path
+from tests.test_wire import locked
 from tests.watching import at_once, nothing_changes
 
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # of RFC 7636, appendix B
@@ -326,7 +328,8 @@ class TestTheCode:
     def test_of_a_denial_is_worth_nothing(self, browser, trade):
         browser.open(asked())
         browser.send(answer="deny")
-        assert refused(trade(code="cxc_" + sign("code", [Approval.get().id]))) == "invalid_grant"
+        approved_by = LoginSession.select().order_by(LoginSession.created_at.desc()).get().id
+        assert refused(trade(code="cxc_" + sign("code", [Approval.get().id, approved_by]))) == "invalid_grant"
 
     def test_of_one_client_cannot_be_injected_into_another(self, approve, trade):
         """Somebody who gets hold of a code has another verifier."""
@@ -341,6 +344,26 @@ class TestTheCode:
         User.update(is_disabled=True).where(User.id == alice.user.id).execute()
         with nothing_changes(LoginSession):
             assert refused(trade(code=code)) == "invalid_grant"
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            lambda alice, browser: alice.user.change_password("other"),
+            lambda alice, browser: alice.post("/auth/logout", {"scope": "global"}),
+            lambda alice, browser: browser.ask("POST", "/sign-out", {}),
+        ],
+        ids=["another password", "logged out everywhere", "signed out"],
+    )
+    def test_ends_with_the_login_in_which_it_was_approved(self, approve, trade, alice, browser, end):
+        code = approve()["code"]
+        end(alice, browser)
+        with nothing_changes(LoginSession):
+            assert refused(trade(code=code)) == "invalid_grant"
+
+    def test_outlives_other_logins(self, approve, trade, alice):
+        code = approve()["code"]
+        alice.post("/auth/logout")
+        assert trade(code=code).status == 200
 
     def test_replaces_the_older_login_of_the_same_install(self, approve, trade, anyone):
         first = trade(code=approve()["code"]).json
@@ -375,10 +398,42 @@ class TestTheTokenExchange:
     def test_refreshes(self, approve, trade, anyone):
         first = trade(code=approve(scope="chats")["code"]).json
         reply = trade(grant_type="refresh_token", refresh_token=first["refresh_token"])
-        assert set(reply.json) == {"access_token", "token_type", "expires_in", "refresh_token"}
+        assert set(reply.json) == {"access_token", "token_type", "expires_in", "refresh_token", "scope"}
+        assert reply.json["scope"] == "chats"
         bearer = f"Bearer {reply.json['access_token']}"
         assert anyone.get("/events", authorization=bearer).error == (403, "insufficient_scope")
         assert trade(grant_type="refresh_token", refresh_token=reply.json["refresh_token"]).status == 200
+
+    @pytest.mark.parametrize("scope", ["chats:read", "chats profile", "root", ""])
+    def test_says_which_scopes_a_refresh_gives_whatever_was_asked_for(self, approve, trade, anyone, scope):
+        """They must be told if they are not the ones that were asked for (RFC 6749, sections 5.1 and 6)."""
+        first = trade(code=approve(scope="chats")["code"]).json
+        reply = trade(grant_type="refresh_token", refresh_token=first["refresh_token"], scope=scope)
+        assert reply.json["scope"] == "chats"
+        bearer = f"Bearer {reply.json['access_token']}"
+        assert anyone.get("/users/me", authorization=bearer).error == (403, "insufficient_scope")
+
+    def test_refreshes_a_login_with_a_password_as_well(self, trade, person, settings):
+        with db.write():
+            pair = tokens.begin(person("carol").user.id, settings)
+        reply = trade(grant_type="refresh_token", refresh_token=pair.refresh_token)
+        assert (reply.status, "scope" in reply.json) == (200, False)
+
+    def test_answers_as_oauth_does_when_the_database_cannot_be_written(self, approve, trade):
+        code = approve()["code"]
+        with locked():
+            reply = trade(code=code)
+        assert (reply.status, reply.json["error"]) == (503, "storage_unavailable")
+        assert set(reply.json) == {"error", "error_description"}
+        assert int(reply.headers["Retry-After"]) > 0
+        assert trade(code=code).status == 200
+
+    def test_answers_as_oauth_does_when_the_body_is_too_large(self, anyone):
+        most = b"grant_type=x&client_id=service-cli&code=".ljust(64 * 1024, b"x")
+        assert refused(anyone.post(TOKEN, raw=most, content_type=FORM)) == "unsupported_grant_type"
+        reply = anyone.post(TOKEN, raw=most + b"x", content_type=FORM)
+        assert (reply.status, reply.json["error"]) == (413, "body_too_large")
+        assert set(reply.json) == {"error", "error_description"}
 
     @pytest.mark.parametrize("token", [None, "", "x", "cxr_x"])
     def test_refuses_refresh_tokens_that_are_none(self, trade, token):
@@ -461,6 +516,15 @@ class TestInstalls:
             with nothing_changes():
                 assert somebody.delete(f"/users/me/installs/{install['id']}").error == (404, "not_found")
 
+    def test_are_all_that_can_be_revoked_here(self, approve, trade, alice, browser):
+        """Other logins have identifiers of the same kind, which their tokens tell whoever sees one."""
+        bearer = f"Bearer {trade(code=approve(scope='profile')['code']).json['access_token']}"
+        for login in LoginSession.select().where(LoginSession.install_id.is_null()):
+            with nothing_changes():
+                reply = alice.delete(f"/users/me/installs/{login.id}", authorization=bearer)
+                assert reply.error == (404, "not_found")
+        assert browser.open(asked()).status == 200
+
     def test_can_be_seen_and_ended_by_the_client_itself(self, approve, trade, anyone):
         bearer = f"Bearer {trade(code=approve()['code']).json['access_token']}"
         assert len(anyone.get("/users/me/installs", authorization=bearer).data) == 1
@@ -468,6 +532,15 @@ class TestInstalls:
 
 
 class TestSecrets:
+    def test_are_not_in_the_log(self, approve, browser, trade, caplog):
+        caplog.set_level("INFO")
+        answer = approve(state="canary-state")
+        given = trade(code=answer["code"]).json
+        browser.open(f"/sign-in?{urlencode({'next': asked(state='canary-state'), 'code': answer['code']})}")
+        assert len(caplog.messages) == 4
+        secrets = ("canary", VERIFIER, CHALLENGE, answer["code"], given["access_token"], given["refresh_token"])
+        assert not [secret for secret in secrets if secret in caplog.text]
+
     def test_codes_are_not_in_the_database(self, approve):
         code = approve()["code"]
         stored = repr(list(Approval.select().dicts()))

@@ -1,16 +1,21 @@
 """The command-line client against a running server: signing in through a browser, and what it can do then."""
 
+import argparse
 import json
+import socket
 import stat
 import subprocess
 import sys
 import threading
 import urllib.request
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from service import client
+from service.commands import Stop
 from service.commands import client as command
 from tests.browsing import Browser, remote
 from tests.conftest import PASSWORD
@@ -29,7 +34,7 @@ class TestItsParts:
         service = client.Service("http://127.0.0.1:1/", keyring)
         with pytest.raises(client.Failed, match="not signed in at http://127.0.0.1:1: run"):
             service.tokens()
-        service.keep({"access_token": "a", "refresh_token": "r", "scope": "x"})
+        service.keep({"access_token": "a", "refresh_token": "r"})
         assert service.tokens() == {"access_token": "a", "refresh_token": "r"}
         assert stat.S_IMODE(keyring.path.stat().st_mode) == 0o600
         assert stat.S_IMODE(keyring.path.parent.stat().st_mode) == 0o700
@@ -46,7 +51,7 @@ class TestItsParts:
         with pytest.raises(client.Failed):
             one.tokens()
 
-    @pytest.mark.parametrize("text", ["", "{", "[]x"])
+    @pytest.mark.parametrize("text", ["", "{", "[]x", "[]", "{}", '{"install_id": "x", "services": 5}'])
     def test_say_when_their_file_is_damaged(self, tmp_path, text):
         (tmp_path / "client.json").write_text(text)
         with pytest.raises(client.Failed, match=r"cannot read .*client\.json"):
@@ -68,6 +73,53 @@ class TestItsParts:
             knock(*strangers, f"{listener.url}?code=good&state=right&iss=x")
             assert listener.wait(10, "right") == {"code": "good", "state": "right", "iss": "x"}
 
+    def test_are_not_kept_waiting_by_whoever_is_slow_or_talks_nonsense(self, capfd):
+        """Any user of this computer may connect, and browsers open connections that they may need later."""
+        with client.Listener() as listener, ExitStack() as opened:
+            where = listener.server.server_address[:2]
+            for said in (
+                *[b""] * 20,
+                b"GET /callback?code=",
+                b"\x00\xff",
+                b"GET " + b"x" * 99_999,
+                b"GET / HTTP/1.1\r\n",
+            ):
+                opened.enter_context(closing(socket.create_connection(where, timeout=5))).sendall(said)
+            knock(f"{listener.url}?code=good&state=right")
+            assert listener.wait(10, "right")["code"] == "good"
+        assert capfd.readouterr() == ("", "")
+
+    def test_are_told_the_answer_only_when_the_page_is_out(self):
+        with client.Listener() as listener:
+            url = f"{listener.url}?code=good&state=right"
+            with urllib.request.urlopen(url, timeout=5) as page:
+                assert b"You can go back" in page.read()
+                assert page.headers["Referrer-Policy"] == "no-referrer"
+            assert listener.wait(5, "right")["code"] == "good"
+
+    def test_write_through_no_link_that_somebody_planted(self, tmp_path):
+        keyring, victim = client.Keyring(tmp_path / "client.json"), tmp_path / "victim"
+        victim.write_text("precious")
+        for name in ("client.json", "client.json.new"):
+            (tmp_path / name).symlink_to(victim)
+            keyring.write({"install_id": "x", "services": {}})
+            assert victim.read_text() == "precious"
+            assert not keyring.path.is_symlink()
+
+    def test_lose_nothing_when_several_write_at_once(self, tmp_path):
+        def sign_in(port):
+            service = client.Service(f"http://127.0.0.1:{port}", client.Keyring(tmp_path / "client.json"))
+            service.keep({"access_token": str(port), "refresh_token": ""})
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(sign_in, range(40)))
+        assert len(client.Keyring(tmp_path / "client.json").read()["services"]) == 40
+
+    def test_wait_for_as_long_as_one_likes(self):
+        with client.Listener() as listener:
+            knock(f"{listener.url}?code=good&state=right")
+            assert listener.wait(float("inf"), "right")["code"] == "good"
+
     def test_stop_waiting(self):
         with client.Listener() as listener, pytest.raises(client.Failed, match="nobody answered"):
             listener.wait(0.05, "x")
@@ -78,6 +130,190 @@ class TestItsParts:
     @pytest.mark.parametrize("content", [[], [1, 2], [300], list(b"{}"), list(b"[1]"), list(b'{"x": 1}')])
     def test_name_the_kind_of_what_has_no_text(self, content):
         assert command.text_of({"content": content, "content_type": "image"}) == "[image]"
+
+
+class Impostor:
+    """A service that answers what it is told to: by method and path, a status and a body, or a function of neither."""
+
+    def __init__(self):
+        self.asked, self.answers = [], {}
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self):
+                content = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                outer.asked.append((f"{self.command} {self.path}", self.headers["Authorization"], content))
+                told = outer.answers.get(f"{self.command} {self.path}", (404, {}))
+                status, body = told(self.headers) if callable(told) else told
+                self.send_response(status)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def impostor():
+    with closing(Impostor()) as running:
+        yield running
+
+
+@pytest.fixture
+def service(tmp_path, impostor):
+    """Ours to use the impostor with, signed in."""
+    ours = client.Service(impostor.url, client.Keyring(tmp_path / "client.json"))
+    ours.keep({"access_token": "cxa_1", "refresh_token": "cxr_1"})
+    return ours
+
+
+METADATA, TOKEN = "GET /.well-known/oauth-authorization-server", "POST /api/v1/auth/cli/token"
+EXPIRED = (401, {"error": {"message": "expired"}})
+
+
+class TestAServiceThatIsNotWhatItSeems:
+    def test_cannot_pose_as_another_to_get_its_codes(self, service, impostor):
+        """The person would approve at the honest one, and the code would go to the impostor (RFC 9700, section 4.4)."""
+        honest = "https://honest.example"
+        impostor.answers[METADATA] = (200, {"issuer": honest, "authorization_endpoint": f"{honest}/authorize"})
+        with pytest.raises(client.Failed, match=f"says that its address is {honest}"):
+            service.log_in("", pytest.fail, browse=False, patience=0)
+
+    @pytest.mark.parametrize(
+        "page",
+        [
+            "https://evil.example/",
+            "file:///etc/passwd",
+            "javascript:alert(1)",
+            "--help",
+            "",
+            None,
+            "{url}",
+            "{url}@evil.example/",
+            "{url}.evil.example/",
+            "{url}/\x1b[2J",
+            "{url}/ x",
+            "{url}/\n",
+        ],
+    )
+    def test_cannot_send_the_browser_elsewhere(self, service, impostor, page):
+        page = page and page.replace("{url}", impostor.url)
+        impostor.answers[METADATA] = (200, {"issuer": impostor.url, "authorization_endpoint": page})
+        with pytest.raises(client.Failed, match="would send you elsewhere"):
+            service.log_in("", pytest.fail, browse=False, patience=0)
+
+    @pytest.mark.parametrize("body", [[], {}, "x", 5, None])
+    def test_is_told_from_ours(self, service, impostor, body):
+        impostor.answers[METADATA] = (200, body)
+        with pytest.raises(client.Failed):
+            service.log_in("", pytest.fail, browse=False, patience=0)
+
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    def test_cannot_send_our_token_elsewhere(self, service, impostor, status):
+        impostor.answers["GET /api/v1/users/me"] = (status, {})
+        with pytest.raises(client.Refused, match=f"answered {status}"):
+            service.call("GET", "/users/me")
+        assert [what for what, *_ in impostor.asked] == ["GET /api/v1/users/me"]
+
+    def test_cannot_command_the_terminal(self, service, impostor, monkeypatch, capsys):
+        monkeypatch.setattr(client, "config_folder", lambda: service.keyring.path.parent)
+        flags = argparse.Namespace(url=impostor.url, act=command.tell_who, json=False)
+        me = {"first_name": "\x1b[2J\x9b", "last_name": "\ud800", "email": "\x07", "role": "\r"}
+        impostor.answers["GET /api/v1/users/me"] = (200, {"data": me})
+        command.run(flags, None)
+        assert capsys.readouterr().out.removesuffix("\n").isprintable()
+        impostor.answers["GET /api/v1/users/me"] = (400, {"error": {"message": "\x1b[2J"}})
+        with pytest.raises(Stop, match=r"^ \[2J$"):
+            command.run(flags, None)
+
+
+class TestWithoutEncryption:
+    @pytest.mark.parametrize(
+        ("url", "warns"),
+        [
+            ("http://0.0.0.0:1", True),
+            ("http://127.0.0.1.evil.invalid:99999", True),
+            ("http://127.0.0.1:1", False),
+            ("http://LOCALHOST:1", False),
+            ("http://[::1]:1", False),
+            ("https://127.0.0.1:1", False),
+        ],
+    )
+    def test_signing_in_at_another_computer_is_warned_of(self, tmp_path, monkeypatch, capsys, url, warns):
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        flags = argparse.Namespace(url=url, act=command.log_in, json=False, scope="", no_browser=True, patience=0)
+        with pytest.raises(Stop, match="cannot reach"):
+            command.run(flags, None)
+        assert ("Careful: without https" in capsys.readouterr().err) == warns
+
+
+class TestRenewing:
+    def test_is_done_by_one_of_several_clients(self, service, impostor):
+        """Each refresh token works once; after its ten seconds, another use would end the login."""
+        waiting = threading.Barrier(8)
+
+        def me(headers):
+            if headers["Authorization"] == "Bearer cxa_2":
+                return 200, {"data": {}}
+            waiting.wait(20)  # all of them have asked with the old token
+            return EXPIRED
+
+        impostor.answers["GET /api/v1/users/me"] = me
+        impostor.answers[TOKEN] = (200, {"access_token": "cxa_2", "refresh_token": "cxr_2", "token_type": "Bearer"})
+        others = [client.Service(impostor.url, client.Keyring(service.keyring.path)) for _ in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda other: other.call("GET", "/users/me"), others)) == [{"data": {}}] * 8
+        assert [what for what, *_ in impostor.asked].count(TOKEN) == 1
+        assert service.tokens() == {"access_token": "cxa_2", "refresh_token": "cxr_2"}
+
+    def test_is_not_taken_for_the_end_of_the_login_when_the_service_has_trouble(self, service, impostor):
+        impostor.answers["GET /api/v1/users/me"] = EXPIRED
+        impostor.answers[TOKEN] = (503, {"error": "storage_unavailable"})
+        with pytest.raises(client.Refused, match="answered 503"):
+            service.call("GET", "/users/me")
+        assert service.tokens()["refresh_token"] == "cxr_1"
+
+    def test_does_not_bring_back_what_was_forgotten_meanwhile(self, service, impostor):
+        def me(headers):
+            service.keep({})
+            return EXPIRED
+
+        impostor.answers["GET /api/v1/users/me"] = me
+        with pytest.raises(client.Ended, match="not signed in"):
+            service.call("GET", "/users/me")
+        assert TOKEN not in [what for what, *_ in impostor.asked]
+
+
+class TestLoggingOut:
+    @pytest.mark.parametrize("answer", [EXPIRED, (200, {"data": {"logged_out": True}})])
+    def test_forgets_the_tokens(self, service, impostor, answer):
+        impostor.answers["POST /api/v1/auth/logout"] = answer
+        impostor.answers[TOKEN] = (400, {"error": "invalid_grant"})
+        service.log_out()
+        with pytest.raises(client.Ended):
+            service.tokens()
+        service.log_out()
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_says_if_the_login_goes_on_there(self, service, impostor, is_there):
+        impostor.answers["POST /api/v1/auth/logout"] = (503, {})
+        service = service if is_there else client.Service("http://127.0.0.1:1", service.keyring)
+        service.keep({"access_token": "cxa_1", "refresh_token": "cxr_1"})
+        with pytest.raises(client.Failed, match="but the login goes on there"):
+            service.log_out()
+        with pytest.raises(client.Ended):
+            service.tokens()
 
 
 def knock(*urls):
@@ -151,6 +387,7 @@ class TestInATerminal:
         _, printed, _ = run(tmp_path, served, "bots", APP)
         assert len(printed.splitlines()) == 130
         assert "\x1b" not in printed
+        assert run(tmp_path, served, "bots")[1] == printed
         _, printed, _ = run(tmp_path, served, "bots", APP, "--search", "bot 007", "--json")
         assert json.loads(printed)["name"] == "Bot 007"
         assert run(tmp_path, served, "logout")[:2] == (0, f"signed out at {served.url}\n")

@@ -1,6 +1,7 @@
 """Signing in with a browser: the cookie that opens pages, and what keeps strangers from using it or our form."""
 
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import pytest
 
@@ -10,11 +11,19 @@ from service.auth import sign_in
 from service.models import LoginSession, User
 from tests.browsing import FORM, Browser
 from tests.conftest import PASSWORD
-from tests.test_consent import path
+from tests.test_consent import GOOD, path
 from tests.watching import nothing_changes
 
 CONSENT = f"/api/v1{path()}"
 ALICE = {"email": "alice@example.com", "password": PASSWORD}
+LONGEST = {
+    "state": "\U0001f600" * 512,
+    "install_id": "\U0001f600" * 128,
+    "install_name": "\U0001f600" * 64,
+    "redirect_uri": "http://127.0.0.1/".ljust(2048, "/"),
+    "scope": ":" * 1000,
+}
+ODD = {"state": "\\'\"<>|^`{}"}  # which browsers send as they are
 
 
 @pytest.fixture
@@ -88,7 +97,7 @@ class TestSigningIn:
             "/a b",
             "/ü",
             "/x\\y",
-            "/" + "x" * 8192,
+            "/" + "x" * 24 * 1024,
         ],
     )
     def test_leads_to_paths_of_our_own_only(self, browser, next):
@@ -107,6 +116,22 @@ class TestSigningIn:
         browser.open(f"/sign-in?{sign_in.urlencode({'next': next})}")
         browser.send(**ALICE)
         assert browser.path == next
+
+    @pytest.mark.parametrize("question", [urlencode(GOOD | LONGEST), "&".join(map("=".join, (GOOD | ODD).items()))])
+    def test_leads_back_to_every_question_of_a_client(self, browser, question):
+        assert browser.open(f"/api/v1/auth/cli/authorize?{question}").status == 401
+        assert browser.send(**ALICE).status == 200
+        assert "asks for access to your account" in browser.text
+
+    def test_keeps_no_logins_that_have_expired(self, host_clock, alice, bob, application):
+        LoginSession.update(expires_at=host_clock.now + 60_000).where(LoginSession.user_id == alice.user.id).execute()
+        for _ in range(3):
+            Browser(application).signed_in(alice)
+        assert LoginSession.select().where(LoginSession.user_id == alice.user.id).count() == 4
+        host_clock.forward(hours=12)
+        Browser(application).signed_in(alice)
+        assert LoginSession.select().where(LoginSession.user_id == alice.user.id).count() == 1
+        assert LoginSession.select().where(LoginSession.user_id == bob.user.id).count() == 1
 
     def test_writes_when_it_was(self, browser):
         browser.open("/sign-in")
@@ -137,6 +162,18 @@ class TestTheCookie:
         assert browser.open(CONSENT).status == 200
         db.close_database()
 
+    @pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x1c", "\x0b"])
+    def test_cannot_be_planted_by_a_neighbour_under_another_name(self, settings, alice, bob, blank):
+        """Browsers guard names that begin with __Host-; to Python, these bytes before it are blanks as well."""
+        browser = Browser(app.build(replace(settings, public_url="https://chat.example")), "https://chat.example")
+        bobs = Browser(browser.client.application, "https://chat.example").signed_in(bob)
+        browser.signed_in(alice)
+        [(name, value)] = bobs.cookies.items()
+        browser.cookies[f"{blank}{name}"] = value
+        assert "alice@example.com" in browser.open(CONSENT).raw.decode()
+        del browser.cookies[name]
+        assert browser.open(CONSENT).status == 401
+
     @pytest.mark.parametrize("name", ["cx_signed_in", "__Host-cx_signed_in"])
     @pytest.mark.parametrize("value", ["x", "", "a.b.c", "é", '"quoted"', "x" * 5000])
     def test_cannot_be_made_up(self, browser, name, value):
@@ -164,6 +201,15 @@ class TestTheCookie:
         value = signed_in.cookies["cx_signed_in"]
         reply = signed_in.client.get("/users/me/settings", authorization=f"{prefix}{value}")
         assert reply.error == (401, "invalid_token")
+
+    def test_is_never_sent_along_by_pages_of_other_origins(self, settings, alice):
+        """The header without which browsers keep cookies back is never sent, not even to an allowed origin."""
+        application = app.build(replace(settings, allow_origin=("https://shop.example",)))
+        browser = Browser(application).signed_in(alice)
+        for method, where in (("GET", CONSENT), ("POST", CONSENT), ("OPTIONS", CONSENT), ("GET", "/sign-in")):
+            reply = browser.ask(method, where, {} if method == "POST" else None, origin="https://shop.example")
+            assert reply.headers["Access-Control-Allow-Origin"] == "https://shop.example"
+            assert "Access-Control-Allow-Credentials" not in reply.headers
 
     def test_lasts_a_working_day(self, host_clock, alice, application):
         browser = Browser(application)

@@ -20,7 +20,7 @@ from service.auth.signing import sign, verify
 from service.auth.tokens import Tokens
 from service.db import write
 from service.errors import InvalidGrant, StaleForm
-from service.models import Approval, LoginSession, User
+from service.models import Approval, LoginSession
 from service.models.people import Caller
 from service.settings import Settings
 
@@ -67,7 +67,7 @@ def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
             )
         if known.is_granted != granted or known.used_at or known.answered_at + CODE_LIFE <= clock.now():
             raise StaleForm("This was answered already.")
-    told = {"code": PREFIX + sign("code", [number])} if granted else {"error": "access_denied"}
+    told = {"code": PREFIX + sign("code", [number, session_id])} if granted else {"error": "access_denied"}
     address, _, query = request.redirect_uri.partition("?")
     return f"{address}?{query}{'&' if query else ''}{urlencode({**told, 'state': request.state, 'iss': site})}"
 
@@ -75,20 +75,22 @@ def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
 def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str]:
     """The tokens for a code, and their scopes; a login of the same install by the same user ends.
 
-    A code works once, whether or not the rest is right; a second use ends what the first gave. Raises InvalidGrant.
+    A code works once, whether or not the rest is right, and as long as the login lasts in which it was approved; a
+    second use ends what the first gave. Raises InvalidGrant.
     """
     try:
-        (number,) = verify("code", code.removeprefix(PREFIX) if code.startswith(PREFIX) else "")
+        number, approved_by = verify("code", code.removeprefix(PREFIX) if code.startswith(PREFIX) else "")
     except ValueError:
         raise InvalidGrant from None
     with write():
-        pair = _use(Approval.get_or_none(Approval.id == number), verifier, redirect_uri, settings)
+        approval = Approval.get_or_none(Approval.id == number)
+        pair = _use(approval, tokens.is_open(approved_by), verifier, redirect_uri, settings)
     if pair is None:  # after the write, which must be kept
         raise InvalidGrant
     return pair
 
 
-def _use(approval: Any, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str] | None:
+def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str] | None:
     if approval is None or not approval.is_granted:
         return None
     if approval.used_at:
@@ -99,7 +101,7 @@ def _use(approval: Any, verifier: str, redirect_uri: str, settings: Settings) ->
     in_time = clock.now() < approval.answered_at + CODE_LIFE
     approval.used_at = clock.now()
     pair = None
-    if proven and in_time and redirect_uri == approval.redirect_uri and User.may_log_in(approval.user_id):
+    if proven and in_time and redirect_uri == approval.redirect_uri and lasts:
         LoginSession.end_install(approval.user_id, approval.install_id)
         session = tokens.open_session(
             approval.user_id,

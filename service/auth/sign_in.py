@@ -17,7 +17,7 @@ from service.models.people import Caller
 from service.signature import Html, Origin
 
 PATH = "/sign-in"
-LONGEST = 8192  # characters of a path
+LONGEST = 24 * 1024  # characters of a path; the longest question of a client has fewer
 LIFE = 12 * clock.HOUR  # a working day
 SIGNED_IN, FORM = "cx_signed_in", "cx_form"
 
@@ -33,9 +33,8 @@ def own_path(text: str) -> str:
 
 def begin(user_id: str, origin: Origin) -> str:
     """Open a login session for a browser, inside a write; the cookie that stands for it."""
-    expires_at = clock.now() + LIFE
-    session = LoginSession.create(user_id=user_id, expires_at=expires_at, label=origin.user_agent[:200])
-    return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id, expires_at]))
+    session = tokens.keep_session(user_id, LIFE, label=origin.user_agent[:200])
+    return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id, session.expires_at]))
 
 
 def end(caller: Caller, origin: Origin) -> str:

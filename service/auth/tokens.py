@@ -33,8 +33,14 @@ def begin(user_id: str, settings: Settings, label: str = "") -> Tokens:
 
 def open_session(user_id: str, settings: Settings, **columns: Any) -> LoginSession:
     """A new login session, as long as refresh tokens live; call it inside a write."""
-    expires = clock.now() + settings.refresh_days * clock.DAY
-    return LoginSession.create(user_id=user_id, expires_at=expires, is_generation_used=True, **columns)
+    return keep_session(user_id, settings.refresh_days * clock.DAY, is_generation_used=True, **columns)
+
+
+def keep_session(user_id: str, life: int, **columns: Any) -> LoginSession:
+    """A new login session that lasts `life` milliseconds, and no more of the user's that have expired."""
+    now = clock.now()
+    LoginSession.delete().where(LoginSession.user_id == user_id, LoginSession.expires_at <= now).execute()
+    return LoginSession.create(user_id=user_id, expires_at=now + life, **columns)
 
 
 def authenticate(header: str) -> Caller:
@@ -56,6 +62,11 @@ def caller_of(session_id: str) -> Caller:
     return _caller(_open(session_id))
 
 
+def is_open(session_id: str) -> bool:
+    """Whether a login session still counts."""
+    return bool(LoginSession.open_sessions().where(LoginSession.id == session_id).exists())
+
+
 def _open(session_id: str) -> Any:
     """The open login session of that identifier, with role and app of its user."""
     session = LoginSession.open_sessions().where(LoginSession.id == session_id).objects().first()
@@ -70,7 +81,12 @@ def _caller(session: Any) -> Caller:
 
 
 def rotate(refresh_token: str, settings: Settings) -> Tokens:
-    """A new pair for a refresh token.
+    """A new pair for a refresh token. Raises InvalidToken."""
+    return pair_of(rotate_session(refresh_token, settings), settings)
+
+
+def rotate_session(refresh_token: str, settings: Settings) -> Any:
+    """The login session of a refresh token, at the generation whose pair its holder now gets.
 
     The previous token gets the current pair again, for ten seconds or until that pair is first used. Anything older
     was copied: it ends the whole login session. Raises InvalidToken.
@@ -92,7 +108,7 @@ def rotate(refresh_token: str, settings: Settings) -> Tokens:
             session = None
     if session is None:
         raise InvalidToken
-    return pair_of(session, settings)
+    return session
 
 
 def _note_use(session: LoginSession) -> None:

@@ -44,6 +44,7 @@ def run(argv: list[str] | None = None) -> int:
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
         )
+        logging.getLogger("peewee").setLevel("INFO")  # below, it writes values: password hashes, signing keys
         return int(flags.run(flags, settings) or 0)
     except (Stop, Unusable, ValueError) as error:
         print(f"cx-service: {error}", file=sys.stderr)

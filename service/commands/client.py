@@ -14,6 +14,7 @@ from service.commands import Stop
 from service.settings import Settings
 
 URL = "http://127.0.0.1:8080"
+OWN_COMPUTER = ("127.0.0.1", "::1", "localhost")
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     read = action("read", "print the messages of a chat session, the oldest first", read_messages)
     read.add_argument("session", metavar="SESSION", help="identifier of the chat session")
     bots = action("bots", "list the active bots of an app", list_bots)
-    bots.add_argument("app", metavar="APP", help="identifier of the app")
+    bots.add_argument("app", metavar="APP", nargs="?", help="identifier of the app [that of your newest chat session]")
     bots.add_argument("--search", default="", help="what stands in the name, tagline or description")
     action("logout", "end the login and forget its tokens", log_out)
 
@@ -45,13 +46,15 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
     try:
         flags.act(Service(flags.url, Keyring()), flags)
     except Failed as failed:
-        raise Stop(str(failed)) from None
+        raise Stop(clean(str(failed))) from None
 
 
 def log_in(service: Service, flags: argparse.Namespace) -> None:
     def show(page: str) -> None:
         print(f"Open this page in a browser on this computer:\n\n{page}\n", file=sys.stderr, flush=True)
 
+    if service.url.startswith("http:") and urllib.parse.urlsplit(service.url).hostname not in OWN_COMPUTER:
+        print("Careful: without https, others on the way can read passwords and tokens.", file=sys.stderr)
     print(f"Waiting for you to sign in at {service.url} …", file=sys.stderr, flush=True)
     service.log_in(flags.scope, show, browse=not flags.no_browser, patience=flags.patience)
     tell_who(service, flags)
@@ -66,21 +69,24 @@ def tell_who(service: Service, flags: argparse.Namespace) -> None:
 def list_chats(service: Service, flags: argparse.Namespace) -> None:
     for session in pages(service, "/chats", limit="200"):
         when = session["created_at"][:16].replace("T", " ")
-        tell(flags, session, f"{session['id']}  {when}  {clean(session['status'])}")
+        tell(flags, session, f"{session['id']}  {when}  {session['status']}")
 
 
 def read_messages(service: Service, flags: argparse.Namespace) -> None:
     session = urllib.parse.quote(flags.session, safe="")
     for message in pages(service, f"/chats/{session}/messages", limit="200"):
         when = message["created_at"][:16].replace("T", " ")
-        tell(flags, message, f"{when}  {clean(message['sender_type']):<8} {clean(text_of(message))}")
+        tell(flags, message, f"{when}  {message['sender_type']:<8} {text_of(message)}")
 
 
 def list_bots(service: Service, flags: argparse.Namespace) -> None:
-    found = pages(service, "/bots", app_id=flags.app, search=flags.search, per_page="100")
+    app_id = flags.app or next((chat["app_id"] for chat in pages(service, "/chats", limit="1")), "")
+    if not app_id:
+        raise Failed("you have no chat session yet: name the app whose bots you would like to see")
+    found = pages(service, "/bots", app_id=app_id, search=flags.search, per_page="100")
     width = shutil.get_terminal_size().columns
     for bot in found:
-        line = f"{bot['id']}  {clean(bot['name'])}  {clean(bot['tagline'])}".rstrip()
+        line = f"{bot['id']}  {bot['name']}  {bot['tagline']}".rstrip()
         tell(flags, bot, line[:width] if sys.stdout.isatty() else line)
 
 
@@ -91,7 +97,7 @@ def log_out(service: Service, flags: argparse.Namespace) -> None:
 
 def tell(flags: argparse.Namespace, value: Any, line: str) -> None:
     """A line for people, or JSON for programs."""
-    print(json.dumps(value, ensure_ascii=False) if flags.json else line)
+    print(json.dumps(value, ensure_ascii=False) if flags.json else clean(line))
 
 
 def pages(service: Service, path: str, **query: str) -> Iterator[dict[str, Any]]:
@@ -116,5 +122,5 @@ def text_of(message: dict[str, Any]) -> str:
 
 def clean(text: str) -> str:
     """A text without what could command a terminal."""
-    shown: Iterable[str] = (" " if unicodedata.category(letter) in ("Cc", "Cf") else letter for letter in text)
+    shown: Iterable[str] = (" " if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in text)
     return "".join(shown)

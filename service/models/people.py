@@ -91,11 +91,6 @@ class User(Table):
         return cls.get_or_none(cls.email == fold_email(email))
 
     @classmethod
-    def may_log_in(cls, id: str) -> bool:
-        """Whether the user is there and not disabled."""
-        return bool(cls.select().where(cls.id == id, ~cls.is_disabled).exists())
-
-    @classmethod
     def end_sessions_of_another_password(cls, id: str, password_hash: str) -> None:
         """End a user's login sessions if `password_hash` is about to replace another."""
         if cls.select().where(cls.id == id, cls.password_hash != password_hash).exists():

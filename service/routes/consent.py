@@ -8,10 +8,10 @@ from msgspec import Struct
 from service import clock
 from service.auth import codes, consent, tokens
 from service.auth.consent import ConsentRequest
-from service.errors import InvalidClient, InvalidGrant, InvalidToken, UnsupportedGrantType
+from service.errors import InvalidClient, InvalidGrant, InvalidToken, NotFound, UnsupportedGrantType
 from service.models import LoginSession, User
 from service.models.people import Caller
-from service.operations import PREFIX, Routes
+from service.operations import FORM, PREFIX, Routes
 from service.settings import Settings
 from service.signature import Bare, Form, Html, Origin
 
@@ -88,7 +88,7 @@ def show_consent(caller: Caller, query: ConsentRequest, origin: Origin) -> Html:
     return Html("consent.html", {**values, "ticket": codes.make_ticket(caller, query)})
 
 
-@routes.post(PAGE, answers=(200, 400, 401), extension=True)
+@routes.post(PAGE, answers=(200, 400, 401), extension=True, most=FORM)
 def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
     """Approve or deny what a command-line client asked for."""
     granted = body.answer == "approve"
@@ -96,7 +96,7 @@ def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
     return Html("answered.html", {"granted": granted, "target": target})
 
 
-@clients.post("/auth/cli/token", answers=(200, 400), public=True)
+@clients.post("/auth/cli/token", answers=(200, 400), public=True, most=FORM)
 def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
     """Trade a code or a refresh token for a pair of tokens (RFC 6749)."""
     if body.client_id not in ("service-cli", "") or (body.grant_type == "authorization_code" and not body.client_id):
@@ -105,9 +105,10 @@ def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
         pair, scope = codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
     elif body.grant_type == "refresh_token":
         try:
-            pair, scope = tokens.rotate(body.refresh_token, settings), ""
+            login = tokens.rotate_session(body.refresh_token, settings)
         except InvalidToken:
             raise InvalidGrant from None
+        pair, scope = tokens.pair_of(login, settings), login.scopes or ""
     else:
         raise UnsupportedGrantType
     lasting = settings.access_minutes * clock.MINUTE // clock.SECOND
@@ -142,5 +143,7 @@ def list_installs(caller: Caller) -> list[Install]:
 @clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope="profile")
 def revoke_install(login: LoginSession) -> Revoked:
     """Let a command-line client act for you no longer."""
+    if login.install_id is None:
+        raise NotFound
     login.end()
     return Revoked(True)

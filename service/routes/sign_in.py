@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from service.auth import credentials, sign_in
 from service.models.people import Caller
-from service.operations import Routes
+from service.operations import FORM, Routes
 from service.settings import Settings
 from service.signature import Form, Html, Moved, Origin
 
@@ -41,7 +41,7 @@ def show_sign_in(query: Going, origin: Origin) -> Html:
     return sign_in.form(origin, query.next)
 
 
-@routes.post(sign_in.PATH, answers=(303, 400, 401), public=True)
+@routes.post(sign_in.PATH, answers=(303, 400, 401), public=True, most=FORM)
 def sign_in_browser(query: Going, body: SignInForm, origin: Origin, settings: Settings) -> Moved:
     """Sign in with a browser."""
     sign_in.expect_own_form(origin, body.ticket)
@@ -49,7 +49,7 @@ def sign_in_browser(query: Going, body: SignInForm, origin: Origin, settings: Se
         return Moved(query.next, sign_in.begin(user_id, origin))
 
 
-@routes.post("/sign-out", answers=(303, 400, 401))
+@routes.post("/sign-out", answers=(303, 400, 401), most=FORM)
 def sign_out_browser(caller: Caller, body: SignOutForm, origin: Origin) -> Moved:
     """Sign out."""
     return Moved(body.next, sign_in.end(caller, origin))
