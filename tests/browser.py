@@ -18,7 +18,7 @@ LIGHT, DARK = "light", "dark"
 WIDE, NARROW = 1280, 390
 
 # No name leads anywhere, whatever a page or the browser itself would like to look up.
-OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE ::1"
 TELL_OF_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) =>
   console.error(`policy: ${violatedDirective} forbids ${blockedURI}`));
