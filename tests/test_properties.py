@@ -80,6 +80,7 @@ def run(server: Served, tmp_path: Path) -> Callable[..., tuple[str, dict[str, An
         for path in described["paths"].values():
             for operation in path.values():
                 del operation["responses"]["default"]  # it allows every status; those that stand beside it shall do
+                operation["responses"]["431"] = {"description": "The address is too long for the server."}
         document, config, report = (tmp_path / name for name in ("openapi.json", "schemathesis.toml", "report.json"))
         document.write_text(json.dumps(described))
         config.write_text(Template(CONFIG.read_text()).substitute(NAMES, INSTALL=let_a_client_in(server)))
