@@ -19,7 +19,7 @@ from service.auth.consent import ConsentRequest
 from service.auth.signing import sign, verify
 from service.auth.tokens import Tokens
 from service.db import write
-from service.errors import InvalidGrant, StaleForm
+from service.errors import InvalidGrant, InvalidToken, StaleForm
 from service.models import Approval, LoginSession
 from service.models.people import Caller
 from service.settings import Settings
@@ -88,6 +88,15 @@ def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) ->
     if pair is None:  # after the write, which must be kept
         raise InvalidGrant
     return pair
+
+
+def refresh(refresh_token: str, settings: Settings) -> tuple[Tokens, str]:
+    """The next tokens for a refresh token, and their scopes. Raises InvalidGrant."""
+    try:
+        session = tokens.rotate_session(refresh_token, settings)
+    except InvalidToken:
+        raise InvalidGrant from None
+    return tokens.pair_of(session, settings), session.scopes or ""
 
 
 def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str] | None:

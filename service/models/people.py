@@ -179,8 +179,8 @@ class LoginSession(Table):
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "LoginSession":
-        """One of the caller's own login sessions. Raises NotFound."""
-        session = cls.get_or_none(cls.id == id, cls.user_id == caller.id)
+        """The login of one of the caller's own command-line clients. Raises NotFound."""
+        session = cls.get_or_none(cls.id == id, cls.user_id == caller.id, cls.install_id.is_null(False))
         if session is None:
             raise NotFound
         return session

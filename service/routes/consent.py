@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from service import clock
-from service.auth import codes, consent, tokens
+from service.auth import codes, consent
 from service.auth.consent import ConsentRequest
-from service.errors import InvalidClient, InvalidGrant, InvalidToken, NotFound, UnsupportedGrantType
+from service.errors import InvalidClient, UnsupportedGrantType
 from service.models import LoginSession, User
 from service.models.people import Caller
 from service.operations import FORM, PREFIX, Routes
@@ -104,11 +104,7 @@ def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
     if body.grant_type == "authorization_code":
         pair, scope = codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
     elif body.grant_type == "refresh_token":
-        try:
-            login = tokens.rotate_session(body.refresh_token, settings)
-        except InvalidToken:
-            raise InvalidGrant from None
-        pair, scope = tokens.pair_of(login, settings), login.scopes or ""
+        pair, scope = codes.refresh(body.refresh_token, settings)
     else:
         raise UnsupportedGrantType
     lasting = settings.access_minutes * clock.MINUTE // clock.SECOND
@@ -143,7 +139,5 @@ def list_installs(caller: Caller) -> list[Install]:
 @clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope="profile")
 def revoke_install(login: LoginSession) -> Revoked:
     """Let a command-line client act for you no longer."""
-    if login.install_id is None:
-        raise NotFound
     login.end()
     return Revoked(True)
