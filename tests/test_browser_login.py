@@ -20,7 +20,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from service.auth import consent
+from service import db
+from service.auth import codes, consent, signing
 from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, chromium_fixture, visit_fixture  # noqa: F401
 from tests.browsing import FORM
 from tests.conftest import PASSWORD, PASSWORD_HASH, Reply
@@ -147,6 +148,17 @@ class Callback:
         where, headers = self.came.get(timeout=30)
         assert where.startswith("/cb?")
         return dict(parse_qsl(where.partition("?")[2], keep_blank_values=True)), headers
+
+
+def aged(ticket: str, data: Path) -> str:
+    """The ticket as it would have been ten minutes ago, signed with the key of a running service."""
+    db.open_database(data)
+    signing.forget_keys()
+    number, expires_at, *rest = signing.verify("ticket", ticket)
+    older = signing.sign("ticket", [number, expires_at - codes.TICKET_LIFE, *rest])
+    db.close_database()
+    signing.forget_keys()
+    return older
 
 
 @pytest.fixture
@@ -428,9 +440,9 @@ class TestAnswering:
         assert [trade(server, to, each["code"]).status for to, each in zip((one, two), told, strict=True)] == [200] * 2
         left_for(guest, one.url), left_for(guest, two.url)
 
-    @pytest.mark.parametrize("kind", ["made up", "of somebody else"])
-    def test_with_a_ticket_that_is_not_ones_own_is_refused(
-        self, asked: Callable[..., Visit], listen: Callable[..., Callback], kind: str
+    @pytest.mark.parametrize("kind", ["made up", "of somebody else", "of ten minutes ago"])
+    def test_with_a_ticket_that_is_not_good_is_refused(
+        self, asked: Callable[..., Visit], listen: Callable[..., Callback], room: Path, kind: str
     ) -> None:
         callback = listen()
         ticket = "x.y"
@@ -438,6 +450,8 @@ class TestAnswering:
             ticket = asked(callback, BOB).page.locator("[name=ticket]").input_value()
         guest = asked(callback)
         guest.expected += (FAULTY,)
+        if kind == "of ten minutes ago":
+            ticket = aged(guest.page.locator("[name=ticket]").input_value(), room / "data-0")
         guest.page.locator("[name=ticket]").evaluate("(field, ticket) => { field.value = ticket }", ticket)
         answer(guest.page, "Approve")
         expect(guest.page.get_by_text("This page was open for too long")).to_be_visible()
