@@ -242,6 +242,13 @@ def test_unknown_wrong_and_disabled_are_the_same_answer_after_the_same_work(anyo
     assert hashing.work.total() == 1
 
 
+def test_the_first_check_of_all_is_no_longer_for_an_unknown_address(monkeypatch):
+    passwords._context.cache_clear()
+    monkeypatch.setattr(passwords._context(), "hash", None)  # whoever would still hash something fails
+    assert not passwords.is_right(PASSWORD, None)
+    assert passwords.is_right(PASSWORD, PASSWORD_HASH)
+
+
 def test_the_real_hashing_tells_right_from_wrong():
     assert PASSWORD_HASH.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
     assert passwords.is_right(PASSWORD, PASSWORD_HASH)

@@ -18,11 +18,17 @@ _slots = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 @functools.cache
 def _context() -> "CryptContext":
-    """OWASP's floor for argon2id: 19 MiB, two passes, one lane. Imported late: most commands never hash."""
+    """OWASP's floor for argon2id: 19 MiB, two passes, one lane. Imported late: most commands never hash.
+
+    Passlib hashes something for the first dummy check; that is done here, so that the first check of all takes as long
+    for an address that is not known as for one that is.
+    """
     from passlib.context import CryptContext
 
     parameters = {"type": "ID", "memory_cost": 19456, "time_cost": 2, "parallelism": 1}
-    return CryptContext(schemes=["argon2"], **{f"argon2__{name}": value for name, value in parameters.items()})
+    context = CryptContext(schemes=["argon2"], **{f"argon2__{name}": value for name, value in parameters.items()})
+    context.dummy_verify()
+    return context
 
 
 def hash_password(password: str) -> str:
@@ -43,8 +49,3 @@ def is_right(password: str, stored_hash: str | None) -> bool:
                 pass
         _context().dummy_verify()
         return False
-
-
-def warm_up() -> None:
-    """Do the work that the first check would have to do in addition."""
-    _context().dummy_verify()

@@ -26,15 +26,19 @@ _OWN_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*", re.ASCII)
 
 def own_path(text: str) -> str:
     """A path on this very site: where to go on after signing in."""
-    if not _OWN_PATH.fullmatch(text) or len(text) > LONGEST:
+    if not _is_own(text):
         raise ValueError("expected a path of this site")
     return text
 
 
+def _is_own(text: str) -> bool:
+    return bool(_OWN_PATH.fullmatch(text)) and len(text) <= LONGEST
+
+
 def begin(user_id: str, origin: Origin) -> str:
     """Open a login session for a browser, inside a write; the cookie that stands for it."""
-    session = tokens.keep_session(user_id, LIFE, label=origin.user_agent[:200])
-    return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id, session.expires_at]))
+    session = tokens.keep_session(user_id, LIFE, label=origin.user_agent)
+    return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id]))
 
 
 def end(caller: Caller, origin: Origin) -> str:
@@ -49,7 +53,7 @@ def caller_of(origin: Origin) -> Caller:
     if not text:
         raise Unauthenticated
     try:
-        session_id, _ = verify("sign-in", text)
+        (session_id,) = verify("sign-in", text)
     except ValueError:
         raise InvalidToken from None
     return tokens.caller_of(session_id)
@@ -61,7 +65,7 @@ def ask(origin: Origin, refusal: Refusal) -> Html:
     if path != PATH:
         return form(origin, origin.path)
     going = dict(parse_qsl(query)).get("next", "/")
-    return form(origin, going if _OWN_PATH.fullmatch(going) else "/", str(refusal))
+    return form(origin, going if _is_own(going) else "/", str(refusal))
 
 
 def form(origin: Origin, next: str, told: str = "") -> Html:

@@ -28,19 +28,19 @@ class Tokens(Struct, frozen=True):
 
 def begin(user_id: str, settings: Settings, label: str = "") -> Tokens:
     """The tokens of a new login session; call it inside a write."""
-    return pair_of(open_session(user_id, settings, label=label[:200]), settings)
+    return pair_of(open_session(user_id, settings, label=label), settings)
 
 
-def open_session(user_id: str, settings: Settings, **columns: Any) -> LoginSession:
+def open_session(user_id: str, settings: Settings, label: str = "", **columns: Any) -> LoginSession:
     """A new login session, as long as refresh tokens live; call it inside a write."""
-    return keep_session(user_id, settings.refresh_days * clock.DAY, is_generation_used=True, **columns)
+    return keep_session(user_id, settings.refresh_days * clock.DAY, label, is_generation_used=True, **columns)
 
 
-def keep_session(user_id: str, life: int, **columns: Any) -> LoginSession:
+def keep_session(user_id: str, life: int, label: str, **columns: Any) -> LoginSession:
     """A new login session that lasts `life` milliseconds, and no more of the user's that have expired."""
     now = clock.now()
     LoginSession.delete().where(LoginSession.user_id == user_id, LoginSession.expires_at <= now).execute()
-    return LoginSession.create(user_id=user_id, expires_at=now + life, **columns)
+    return LoginSession.create(user_id=user_id, expires_at=now + life, label=label[:200], **columns)
 
 
 def authenticate(header: str) -> Caller:

@@ -1,8 +1,4 @@
-"""What a refusal is, and the refusals that any operation may meet.
-
-A class is a refusal; its docstring is the sentence that people read, `code` the stable word that programs read.
-Codes and statuses are section 7 of the document and section 2 of the contract.
-"""
+"""What a refusal is, and the refusals that any operation may meet."""
 
 from collections.abc import Collection, Iterator
 from typing import ClassVar, NamedTuple
