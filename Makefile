@@ -34,10 +34,11 @@ format: $(VENV)/installed ## put the code into its one format
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
-relock: $(VENV)/installed ## write both lock files anew from setup.cfg and requirements-dev.in; UPGRADE=-U raises versions
+relock: $(VENV)/installed ## write the lock files anew from setup.cfg and requirements-dev.in; UPGRADE=-U raises versions
 	@mkdir -p static templates
 	$(LOCK) setup.cfg -o requirements.lock
-	$(LOCK) setup.cfg requirements-dev.in -c requirements.lock -o requirements-dev.lock
+	$(LOCK) setup.cfg --extra postgresql -c requirements.lock -o requirements-postgresql.lock
+	$(LOCK) setup.cfg --extra postgresql requirements-dev.in -c requirements-postgresql.lock -o requirements-dev.lock
 
 clean: ## delete all that was made here, except ./cx-data
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -20,7 +20,7 @@ def build(settings: Settings) -> Edge:
 
 def prepare(settings: Settings) -> None:
     """Open the database, bring its schema up to date, and see that there is a key and the clock is not behind it."""
-    db.open_database(settings.data)
+    db.open_database(settings.data, settings.database, settings.replica)
     migrations.migrate()
     SigningKey.ensure()
     hold_clock()

@@ -29,6 +29,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.A
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 
 _lock = threading.Lock()
+_ahead = 0  # how far the clock that all follow is ahead of this host's
 _latest = 0
 _latest_ulid = 0
 _series = itertools.count(secrets.randbits(79))
@@ -43,8 +44,14 @@ def now() -> int:
     """This moment in milliseconds, never earlier than any moment given before."""
     global _latest
     with _lock:
-        _latest = max(_latest, host_time())
+        _latest = max(_latest, host_time() + _ahead)
         return _latest
+
+
+def follow(milliseconds: int) -> None:
+    """Go by a clock that says `milliseconds` now, and that other hosts go by as well."""
+    global _ahead
+    _ahead = milliseconds - host_time()
 
 
 def not_before(milliseconds: int) -> None:
@@ -56,9 +63,9 @@ def not_before(milliseconds: int) -> None:
 
 def forget() -> None:
     """Forget the past, for tests that set the clock."""
-    global _latest, _latest_ulid
+    global _ahead, _latest, _latest_ulid
     with _lock:
-        _latest = _latest_ulid = 0
+        _ahead = _latest = _latest_ulid = 0
 
 
 def timestamp(milliseconds: int | None = None) -> str:

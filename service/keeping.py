@@ -32,7 +32,7 @@ def once(asked: Asked, act: Callable[[], bytes]) -> tuple[bytes, bool]:
         & (KeptAnswer.operation == asked.operation)
         & (KeptAnswer.key == asked.key)
     )
-    with write():
+    with write(asked.user_id):
         KeptAnswer.delete().where(KeptAnswer.kept_until <= clock.now()).execute()
         kept = KeptAnswer.get_or_none(own)
         if kept:

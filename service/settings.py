@@ -21,6 +21,10 @@ class Settings:
     """What an operator can choose; `--name-with-dashes`, `CX_NAME_WITH_UNDERSCORES`."""
 
     data: Path = _setting(Path("cx-data"), "folder that holds service.db, which is the whole system")
+    database: str = _setting("", "postgresql:// address of a database, in place of the file in the data folder")
+    replica: str = _setting(
+        "", "postgresql:// address of a streaming replica, which answers lists once it has caught up"
+    )
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
     workers: int = _setting(1, "processes that serve requests")

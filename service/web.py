@@ -74,7 +74,8 @@ class Door:
         raw, body, more_faults = self.read_body(environ.get("CONTENT_TYPE", ""))
         given = {"caller": caller, "query": query, "body": body, "origin": origin}
         given |= {"settings": self.settings, "operations": self.operations}
-        handle = functools.partial(operation.handler, **found, **{name: given[name] for name in operation.wants})
+        chosen = {name: given[name] for name in operation.wants}
+        handle = functools.partial(db.settled, functools.partial(operation.handler, **found, **chosen))
         if operation.is_page:
             return self.show(operation.status, handle())
         if operation.data is Media:
@@ -90,7 +91,7 @@ class Door:
         if not (key and caller and operation.status == 201):
             return Reply(operation.status, act(), headers)
         asked = keeping.Asked(caller.id, operation.name, key, repr(bound_to).encode() + raw)
-        answer, replayed = keeping.once(asked, act)
+        answer, replayed = db.settled(functools.partial(keeping.once, asked, act))
         return Reply(operation.status, answer, headers | ({"Idempotency-Replayed": "true"} if replayed else {}))
 
     def identify(self, authorization: str, origin: Origin) -> Caller:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +15,29 @@ import app
 from service import clock, db
 from service.auth import passwords, tokens
 from service.fields import as_bytes, compact_json
-from service.models import App, Bot, ChatSession, Message, User
+from service.models import TABLES, App, Bot, ChatSession, Message, User
 from service.models.chats import settle
 from service.settings import Settings
+from tests import postgres
 
 PASSWORD = "correct horse battery staple"
 PASSWORD_HASH = passwords.hash_password(PASSWORD)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--postgresql", action="store_true", help="run the tests on PostgreSQL, in place of SQLite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server that all test processes share, in the process that begins them."""
+    if not config.getoption("--postgresql") or postgres.is_chosen():
+        return
+    if not postgres.programs():
+        status = 1 if os.environ.get("CI") else 0
+        pytest.exit("NOT TESTED: there is no PostgreSQL here; apt-get install postgresql", returncode=status)
+    server = postgres.running(**postgres.QUICK)
+    os.environ[postgres.SERVER] = server.__enter__().url
+    config.add_cleanup(lambda: server.__exit__(None, None, None))
 
 
 class Reply:
@@ -127,6 +145,7 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that stands still until it is moved."""
     standing = Clock()
     monkeypatch.setattr(clock, "host_time", lambda: standing.now)
+    monkeypatch.setattr(clock, "follow", lambda milliseconds: None)
     clock.forget()
     return standing
 
@@ -138,15 +157,15 @@ def _fresh_clock() -> Iterator[None]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", verify_answers=True)
+def settings(tmp_path: Path, empty_data: Path) -> Settings:
+    return Settings(data=tmp_path / "data", database=postgres.database_of(empty_data), verify_answers=True)
 
 
 @pytest.fixture(scope="session")
 def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder without rows, to be copied: sooner done than making one."""
+    """A data folder without rows, to be copied: sooner done than making one. On PostgreSQL, one database is emptied."""
     data = tmp_path_factory.mktemp("empty") / "data"
-    app.prepare(Settings(data=data))
+    app.prepare(Settings(data=data, database=postgres.database_of(data)))
     db.close_database()
     return data
 
@@ -154,7 +173,11 @@ def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def application(settings: Settings, empty_data: Path) -> Iterator[Any]:
     """The service on an empty database of its own."""
-    if not settings.data.exists():
+    if settings.database:
+        db.open_database(settings.data, settings.database)
+        db.database.execute_sql("; ".join(f'DELETE FROM "{table._meta.table_name}"' for table in reversed(TABLES)))
+        db.close_database()
+    elif not settings.data.exists():
         shutil.copytree(empty_data, settings.data)
     yield app.build(settings)
     db.close_database()

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests import postgres
 from tests.conftest import PASSWORD, PASSWORD_HASH, Reply
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,10 +29,17 @@ def environment(**settings: str) -> dict[str, str]:
     return {**kept, **settings}
 
 
+def where(data: Path) -> dict[str, str]:
+    """What tells a command where the database is that a data folder stands for."""
+    url = postgres.database_of(data)
+    return {"CX_DATABASE": url} if url else {}
+
+
 def command(*arguments: object, cwd: Path = ROOT, **more: Any) -> subprocess.CompletedProcess[bytes]:
     """Run a command of the service to its end."""
     line = [sys.executable, str(ROOT / "app.py"), *map(str, arguments)]
-    return subprocess.run(line, cwd=cwd, env=environment(), capture_output=True, timeout=120, **more)
+    told = environment(**where(Path(cwd, line[line.index("--data") + 1]) if "--data" in line else cwd / "cx-data"))
+    return subprocess.run(line, cwd=cwd, env=told, capture_output=True, timeout=120, **more)
 
 
 def json_lines(records: Iterable[Record]) -> bytes:
@@ -120,7 +128,7 @@ def serving(data: Path, *arguments: str, cwd: Path = ROOT, **settings: str) -> I
     line = [sys.executable, str(ROOT / "app.py"), "serve", "--port", "0", "--data", str(data), *arguments]
     with output.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(
-            line, cwd=cwd, env=environment(**settings), stdout=out, stderr=err, start_new_session=True
+            line, cwd=cwd, env=environment(**where(data), **settings), stdout=out, stderr=err, start_new_session=True
         )
     try:
         yield Served(process, output, errors)

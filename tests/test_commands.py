@@ -17,7 +17,7 @@ import app
 from service import commands, db, migrations
 from service.auth import passwords
 from service.clock import ulid, uuid
-from service.db import sqlite3
+from service.db import sqlite, sqlite3
 from service.models import TABLES, LoginSession, User
 from service.routes import operations
 from service.settings import Settings
@@ -337,7 +337,7 @@ def test_a_database_that_another_process_keeps_is_refused_in_one_line(
     cx: Callable[..., Outcome], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cx("migrate")
-    monkeypatch.setattr(db, "PRAGMAS", (*db.PRAGMAS, ("busy_timeout", 50)))
+    monkeypatch.setattr(sqlite, "PRAGMAS", (*sqlite.PRAGMAS, ("busy_timeout", 50)))
     keeper = sqlite3.connect(data / "service.db", isolation_level=None)
     keeper.execute("BEGIN IMMEDIATE")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from service import db
 from service.models import TABLES, LoginAttempt
+from tests.postgres import only_on_sqlite
 
 
 def stored(*tables: Any) -> dict[str, list[Any]]:
@@ -42,11 +43,13 @@ def statements() -> Iterator[list[tuple[str, Any]]]:
 
 def query_plan(sql: str, values: Any) -> list[str]:
     """What SQLite means to do for a statement, a line a step."""
+    only_on_sqlite()
     return [row[-1] for row in db.database.execute_sql(f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
 def database_steps(action: Callable[[], Any]) -> int:
     """How many steps of SQLite's virtual machine an action costs."""
+    only_on_sqlite()
     count = 0
 
     def step() -> None:

@@ -50,7 +50,7 @@ def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
     request = msgspec.convert(values, ConsentRequest)
     if session_id != caller.session_id or expires_at <= clock.now():
         raise StaleForm
-    with write():
+    with write(number):
         Approval.delete().where(Approval.answered_at <= clock.now() - clock.DAY).execute()
         known = Approval.get_or_none(Approval.id == number)
         if known is None:
@@ -82,7 +82,7 @@ def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) ->
         number, approved_by = verify("code", code.removeprefix(PREFIX) if code.startswith(PREFIX) else "")
     except ValueError:
         raise InvalidGrant from None
-    with write():
+    with write(number):
         approval = Approval.get_or_none(Approval.id == number)
         pair = _use(approval, tokens.is_open(approved_by), verifier, redirect_uri, settings)
     if pair is None:  # after the write, which must be kept

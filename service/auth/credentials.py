@@ -23,7 +23,7 @@ def logging_in(email: str, password: str, address: str, settings: Settings) -> I
     if not passwords.is_right(password, user.password_hash if user and usable else None) or not user:
         raise InvalidCredentials
     same = (User.id == user.id) & (User.password_hash == user.password_hash) & ~User.is_disabled
-    with write():
+    with write(user.id):
         if not User.update(last_login_at=clock.timestamp()).where(same).execute():
             raise InvalidCredentials  # disabled, or another password, while this one was checked
         throttle.forgive(attempt)

@@ -4,10 +4,16 @@ import functools
 import hashlib
 from typing import Any
 
-from itsdangerous import BadData, URLSafeSerializer
+from itsdangerous import BadData, BadSignature, URLSafeSerializer
 from itsdangerous.encoding import base64_decode, base64_encode
 
+from service import clock
 from service.models import SigningKey
+
+KNOWN = clock.MINUTE  # how long the keys are known without asking: all instances sign with a new one after that
+FORGED = clock.SECOND  # how often a text of nobody's makes us ask
+
+_known: dict[str, tuple[int, tuple[str, ...]]] = {}
 
 
 def sign(purpose: str, value: list[Any]) -> str:
@@ -18,7 +24,7 @@ def sign(purpose: str, value: list[Any]) -> str:
 def verify(purpose: str, text: str) -> list[Any]:
     """The value that `sign` was given. Raises ValueError for everything that it did not make."""
     try:
-        value = _serializer(purpose, _keys()).loads(text)
+        value = _load(purpose, text)
         signature = text.rpartition(".")[2]
         # Base64 can be spelled in several ways; only ours is not altered.
         if base64_encode(base64_decode(signature)) != signature.encode():
@@ -30,12 +36,24 @@ def verify(purpose: str, text: str) -> list[Any]:
 
 def forget_keys() -> None:
     """Read the keys again at the next use: another database was opened."""
-    _keys.cache_clear()
+    _known.clear()
 
 
-@functools.cache
-def _keys() -> tuple[str, ...]:
-    return tuple(SigningKey.secrets())
+def _load(purpose: str, text: str) -> Any:
+    try:
+        return _serializer(purpose, _keys()).loads(text)
+    except BadSignature:
+        # Another instance may have made a key since; what is merely forged must not cost a question every time.
+        return _serializer(purpose, _keys(at_most=FORGED)).loads(text)
+
+
+def _keys(at_most: int = KNOWN) -> tuple[str, ...]:
+    """All keys, as they were read at most so many milliseconds ago."""
+    read_at, keys = _known.get("keys", (0, ()))
+    if not keys or not 0 <= clock.now() - read_at < at_most:
+        keys = tuple(SigningKey.secrets())
+        _known["keys"] = clock.now(), keys
+    return keys
 
 
 @functools.lru_cache(maxsize=256)

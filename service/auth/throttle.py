@@ -25,7 +25,7 @@ def begin_attempt(email: str, address: str, settings: Settings) -> str:
         (same_network, 15 * clock.MINUTE, settings.login_failures_network),
     )
     now = clock.now()
-    with write():
+    with write(account, network):
         LoginAttempt.delete().where(LoginAttempt.at <= now - clock.HOUR).execute()
         waits = []
         for condition, window, most in limits:

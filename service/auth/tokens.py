@@ -92,17 +92,13 @@ def rotate_session(refresh_token: str, settings: Settings) -> Any:
     was copied: it ends the whole login session. Raises InvalidToken.
     """
     session_id, generation = _read("refresh", refresh_token)
-    with write():
+    with write(session_id):
         session = LoginSession.open_sessions().where(LoginSession.id == session_id).first()
         if session is None:
             raise InvalidToken
         overlaps = clock.now() - session.rotated_at <= OVERLAP or not session.is_generation_used
         if generation == session.generation:
-            session.generation += 1
-            session.rotated_at = clock.now()
-            session.expires_at = clock.now() + settings.refresh_days * clock.DAY
-            session.is_generation_used = False
-            session.save()
+            session = session.advanced(clock.now() + settings.refresh_days * clock.DAY)
         elif generation < session.generation - 1 or not overlaps:
             session.end()
             session = None

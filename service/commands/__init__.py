@@ -33,7 +33,7 @@ def run(argv: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         if name in arguments[:1]:
             importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
-            add_flags(command, *(() if name == "serve" else ("data", "log_level")))
+            add_flags(command, *(() if name == "serve" else ("data", "database", "log_level")))
     flags = parser.parse_args(arguments)
     import peewee
 

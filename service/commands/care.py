@@ -19,7 +19,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 def migrate(_: argparse.Namespace, settings: Settings) -> None:
     """Bring the schema up to date."""
-    db.open_database(settings.data)
+    db.open_database(settings.data, settings.database)
     steps = migrations.migrate()
     print(f"schema {migrations.version()}: {f'{steps} steps taken' if steps else 'up to date'}")
 

@@ -18,7 +18,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
     def action(name: str, about: str, run: object) -> argparse.ArgumentParser:
         added = actions.add_parser(name, help=about, description=about)
-        add_flags(added, "data")
+        add_flags(added, "data", "database")
         added.set_defaults(run=run)
         return added
 

@@ -4,12 +4,13 @@ The number of steps taken is kept in the table `schema_version`. All pending ste
 interrupted migration leaves the database as it was. Column types are words that every supported database takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from service import db
 from service.migrations import step_1, step_2
 
-Statement = str | Callable[[], None]  # SQL, or a function where SQL is not enough
+# SQL, a function where SQL is not enough, or what each kind of database does in its own way.
+Statement = str | Callable[[], None] | Mapping[str, "Statement"]
 
 STEPS: tuple[tuple[Statement, ...], ...] = (step_1.STATEMENTS, step_2.STATEMENTS)
 
@@ -35,11 +36,20 @@ def migrate() -> int:
         if found == 0:
             db.database.execute_sql("CREATE TABLE schema_version (version INTEGER NOT NULL)")
             db.database.execute_sql("INSERT INTO schema_version VALUES (0)")
+        db.database.prepare_schema()
         for statements in STEPS[found:]:
             for statement in statements:
-                if callable(statement):
-                    statement()
-                else:
-                    db.database.execute_sql(statement)
+                take(statement)
         db.database.execute_sql(f"UPDATE schema_version SET version = {len(STEPS)}")
         return len(STEPS) - found
+
+
+def take(statement: Statement) -> None:
+    """Take one statement of a step."""
+    if isinstance(statement, Mapping):
+        if db.database.kind in statement:
+            take(statement[db.database.kind])
+    elif callable(statement):
+        statement()
+    else:
+        db.database.execute_sql(db.database.adapt(statement))

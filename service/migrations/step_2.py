@@ -1,8 +1,13 @@
 """Step 2: events, feedback, data shares, avatars; what searches of bots and lists of notifications need."""
 
+import logging
 import math
 
+import peewee
+
 from service import db, formats
+
+log = logging.getLogger("cx.server")
 
 
 def complete_bots() -> None:
@@ -11,8 +16,23 @@ def complete_bots() -> None:
     for id, rating, *texts in found:
         shorter = float(f"{rating:.15g}")
         values = (shorter if math.isfinite(shorter) else rating, "\nA\n".join(map(formats.fold, texts)), id)
-        db.database.execute_sql("UPDATE bot SET rating = ?, search_text = ? WHERE id = ?", values)
+        mark = db.database.param
+        db.database.execute_sql(f"UPDATE bot SET rating = {mark}, search_text = {mark} WHERE id = {mark}", values)
 
+
+def index_search() -> None:
+    """PostgreSQL's rows of an index hold no long texts; its index of trigrams serves searches, where it may be made."""
+    try:
+        with db.database.atomic():
+            db.database.execute_sql("CREATE EXTENSION IF NOT EXISTS pg_trgm")
+            db.database.execute_sql("CREATE INDEX bot_search ON bot USING gin (search_text gin_trgm_ops)")
+    except peewee.DatabaseError as error:
+        log.warning("bots are searched without an index: %s", error)
+
+
+FEED = "app_id, is_featured DESC, rating DESC, name, id"
+FILTERED = "kind, presence, category, city, country, search_text"
+SHOWN = "(is_active AND status = 'published')"
 
 STATEMENTS = (
     "ALTER TABLE login_session ADD COLUMN install_id TEXT",
@@ -32,9 +52,11 @@ STATEMENTS = (
     "CREATE INDEX approval_answered_at ON approval (answered_at)",
     "ALTER TABLE bot ADD COLUMN search_text TEXT NOT NULL DEFAULT ''",
     complete_bots,
-    """CREATE INDEX bot_feed
-        ON bot (app_id, is_featured DESC, rating DESC, name, id, kind, presence, category, city, country, search_text)
-        WHERE (is_active AND status = 'published')""",
+    {
+        "sqlite": f"CREATE INDEX bot_feed ON bot ({FEED}, {FILTERED}) WHERE {SHOWN}",
+        "postgresql": f"CREATE INDEX bot_feed ON bot ({FEED}) WHERE {SHOWN}",
+    },
+    {"postgresql": index_search},
     "DROP INDEX chat_session_user_id",
     "DROP INDEX chat_session_app_id",
     "CREATE INDEX chat_session_user_id_created_at_id ON chat_session (user_id, created_at, id)",

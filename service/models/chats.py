@@ -176,7 +176,7 @@ class Message(Table):
 
     def pin(self) -> None:
         """Pin the message; a second time changes nothing."""
-        with write():
+        with write(self.chat_session_id):
             now = Message.get_or_none(Message.id == self.id, Message.deleted_at.is_null())
             if now is None:
                 raise MessageNotFound
@@ -205,7 +205,7 @@ class Message(Table):
 
     def soft_delete(self) -> None:
         """Hide the message from every surface and keep its content in storage; a second time changes nothing."""
-        with write():
+        with write(self.chat_session_id):
             if self._change(deleted_at=clock.timestamp()):
                 public = 0 if self.is_private else 1
                 ChatSession.update(

@@ -27,6 +27,6 @@ class Feedback(Table):
     def submit(cls, user_id: str, **columns: Any) -> Raw:
         """A new record of a user, rendered."""
         now = clock.timestamp()
-        with write():
+        with write(user_id):
             made = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
             return render(cls.select().where(cls.id == made.id))

@@ -98,20 +98,20 @@ class User(Table):
 
     def change_password(self, password_hash: str) -> None:
         """Set another password, which ends every login session."""
-        with write():
+        with write(self.id):
             User.update(password_hash=password_hash).where(User.id == self.id).execute()
             LoginSession.end_all(self.id)
 
     def disable(self) -> None:
         """Shut the user out, at once."""
-        with write():
+        with write(self.id):
             User.update(is_disabled=True).where(User.id == self.id).execute()
             LoginSession.end_all(self.id)
 
     @classmethod
     def update_profile(cls, id: str, columns: dict[str, Any]) -> msgspec.Raw:
         """Set columns of a user; the user, rendered."""
-        with write():
+        with write(id):
             if columns:
                 cls.update(columns).where(cls.id == id).execute()
             return render(cls.select().where(cls.id == id))
@@ -125,7 +125,7 @@ class User(Table):
     def patch_preferences(cls, id: str, patch: dict[str, Any]) -> dict[str, Any]:
         """Merge a patch into a user's settings; what they are then. Raises InvalidBody, and nothing changes."""
         patch = {name: value for name, value in patch.items() if name != "updated_at"}
-        with write():
+        with write(id):
             before = cls._stored_preferences(id)
             after = preferences.check(preferences.merge(msgspec.json.decode(before), patch))
             if compact_json(after) != before:  # as texts: to Python, 1 and true are equal
@@ -195,6 +195,13 @@ class LoginSession(Table):
         """The login sessions that still count, with their users."""
         live = cls.ended_at.is_null() & (cls.expires_at > clock.now()) & ~User.is_disabled
         return cls.select(cls, User.role, User.app_id).join(User, on=(cls.user_id == User.id)).where(live)
+
+    def advanced(self, expires_at: int) -> "LoginSession | None":
+        """This login session at its next generation; None if it has just ended."""
+        held = (LoginSession.id == self.id) & LoginSession.ended_at.is_null()
+        fresh = {"generation": self.generation + 1, "rotated_at": clock.now(), "expires_at": expires_at}
+        changed = LoginSession.update(is_generation_used=False, **fresh).where(held).execute()
+        return LoginSession.get_by_id(self.id) if changed else None
 
     def end(self) -> None:
         """End this login session."""

@@ -50,7 +50,7 @@ class Avatar(Table):
     @classmethod
     def replace_by(cls, user_id: str, picture: bytes, public_url: str) -> str:
         """Give a user another picture; its URL. The old one is gone in the same moment."""
-        with write():
+        with write(user_id):
             cls.delete().where(cls.user_id == user_id).execute()
             avatar = cls.create(user_id=user_id, image=_as_text(picture))
             url = f"{public_url.rstrip('/')}{FOLDER}{avatar.name}"

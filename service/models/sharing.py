@@ -83,7 +83,7 @@ class DataShare(Table):
     @classmethod
     def give(cls, user_id: str, **columns: Any) -> "DataShare":
         """A new grant. Raises ConversationNotFound, GrantLimitReached or InvalidBody."""
-        with write():
+        with write(user_id):
             now = clock.timestamp()  # once the lock is held: waiting for it may outlast the grant
             if (columns.get("expires_at") or "~") <= now:
                 raise InvalidBody("$.expires_at: expected a time to come")

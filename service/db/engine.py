@@ -1,0 +1,92 @@
+"""What a database has to do for us beyond Peewee: each of the two answers these questions in a module of its own."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar, NamedTuple
+
+import peewee
+
+
+class Unusable(Exception):
+    """The database cannot be opened; the text is one sentence for the operator."""
+
+
+class Order(NamedTuple):
+    """One column of a sort order."""
+
+    column: peewee.Field
+    descending: bool = False
+
+    @property
+    def direction(self) -> str:
+        return "DESC" if self.descending else "ASC"
+
+
+class Engine:
+    """A database as the rest of the service sees it; a base beside one of Peewee's."""
+
+    kind: ClassVar[str]  # in migrations, the key of a statement that is meant for this one alone
+    name: str  # for people: where the data is, without a password
+
+    def write(self, *things: str) -> AbstractContextManager[None]:
+        """A transaction during which nobody else writes to `things`, or with none named to anything."""
+        raise NotImplementedError
+
+    def bulk_write(self) -> AbstractContextManager[None]:
+        """A `write()` of very many rows, whose references are checked by the caller, or late."""
+        return self.write()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Several reads that see one state."""
+        raise NotImplementedError
+
+    def reading(self) -> AbstractContextManager[None]:
+        """A read that a replica may answer."""
+        return nullcontext()
+
+    def is_unavailable(self, error: BaseException | None) -> bool:
+        """Whether an error means «not now» and not a fault of ours."""
+        raise NotImplementedError
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Whether an error means that the transaction was undone, and would succeed if it were begun again."""
+        return False
+
+    def join_rows(self, parts: Sequence[str], order: Sequence[Order], limit: int) -> str:
+        """SQL for the number of rows of all `parts`, the nearest first, and one text of all, parted by `,\\n`."""
+        raise NotImplementedError
+
+    def page_keys(self, order: Sequence[Order]) -> list[Any]:
+        """What the parts of a page must select beside the rows."""
+        return []
+
+    def contains(self, column: Any, text: str) -> Any:
+        """The condition that a column holds a text somewhere, letter for letter."""
+        raise NotImplementedError
+
+    def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a long answer, never all of them in memory; inside a snapshot."""
+        raise NotImplementedError
+
+    def adapt(self, statement: str) -> str:
+        """A statement of a migration as this database takes it."""
+        return statement
+
+    def prepare_schema(self) -> None:
+        """Whatever statements of migrations and pages expect to be there."""
+
+    def rewrite(self) -> None:
+        """Write the database anew, so that no byte of what was emptied stays. Raises Unusable."""
+        raise NotImplementedError
+
+    @contextmanager
+    def until_closed(self) -> Iterator[None]:
+        """Close this thread's connection at the end of the block."""
+        try:
+            yield
+        finally:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close this thread's connection, if it is open."""
+        raise NotImplementedError
