@@ -27,6 +27,7 @@
     client         the reference command-line client; knows the service over HTTP only
     server         waitress, its workers and signals
     transfer       import and export
+    copying        everything from one database into another
     routes/        the operations, a module for each part of the document; its __init__ is the table of contents
     commands/      the command line, a module for each group of commands
 

@@ -12,12 +12,15 @@ COMMANDS = {
     "import": ("transfer", "take in JSON Lines: all of it, or with any fault nothing"),
     "export": ("transfer", "write everything as JSON Lines"),
     "user": ("people", "add, list, disable, enable users and set passwords"),
+    "copy": ("copy", "move everything to another database, between SQLite and PostgreSQL or not"),
     "migrate": ("care", "bring the schema up to date"),
     "purge": ("care", "empty messages for good, and their bytes out of the files"),
     "client": ("client", "use a service from the command line, signed in through a browser"),
     "routes": ("describe", "list every operation"),
     "openapi": ("describe", "print the OpenAPI 3.1 document"),
 }
+
+SETTINGS = {"serve": (), "copy": ("log_level",)}  # of commands whose flags are other ones than most have
 
 
 class Stop(Exception):
@@ -33,7 +36,7 @@ def run(argv: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         if name in arguments[:1]:
             importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
-            add_flags(command, *(() if name == "serve" else ("data", "database", "log_level")))
+            add_flags(command, *SETTINGS.get(name, ("data", "database", "log_level")))
     flags = parser.parse_args(arguments)
     import peewee
 
@@ -50,7 +53,7 @@ def run(argv: list[str] | None = None) -> int:
         print(f"cx-service: {error}", file=sys.stderr)
         return 1
     except peewee.DatabaseError as error:  # locked, full, not a database
-        print(f"cx-service: the database cannot be used: {error}", file=sys.stderr)
+        print(f"cx-service: the database cannot be used: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         return 1
