@@ -8,10 +8,10 @@ LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-v
 	--custom-compile-command "make relock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test everyday lint format relock clean
+.PHONY: help demo build build-postgresql test everyday lint format relock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## build, then serve the demo on http://127.0.0.1:8080 with its data in ./cx-data
 	$(PYTHON) dist/cx-service.pyz serve --demo --data cx-data
@@ -19,8 +19,12 @@ demo: build ## build, then serve the demo on http://127.0.0.1:8080 with its data
 build: $(VENV)/installed ## make dist/cx-service.pyz, the whole service in one file, if it is not up to date
 	@$(RUN) .ci/build.py --if-stale
 
-test: lint build ## run every check and every test
+build-postgresql: $(VENV)/installed ## make dist/cx-service-postgresql.pyz, which can use PostgreSQL too
+	@$(RUN) .ci/build.py --if-stale --postgresql
+
+test: lint build build-postgresql ## run every check, and every test on SQLite and then on PostgreSQL
 	$(PYTEST)
+	$(PYTEST) --postgresql
 
 everyday: $(VENV)/installed ## run the tests that take no patience
 	$(PYTEST) -m "not slow"

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from service import db
 from service.db import Order, Position, contains, has_wal_reset_bug, page
 from service.models import App, Bot
-from tests.watching import query_plan, statements
+from tests.watching import is_of_a_page, query_plan, statements
 
 COLUMNS = (Bot.is_featured, Bot.rating, Bot.name, Bot.id)
 DIRECTIONS = list(itertools.product([False, True], repeat=len(COLUMNS)))
@@ -35,7 +35,7 @@ def order_of(directions: tuple[bool, ...]) -> list[Order]:
 def sorted_by(order: list[Order]) -> list[str]:
     """The identifiers of all bots in an order."""
     bots = list(Bot.select())
-    for column, descending in reversed(order):
+    for column, descending, _ in reversed(order):
         bots.sort(key=lambda bot, name=column.name: getattr(bot, name), reverse=descending)
     return [bot.id for bot in bots]
 
@@ -112,9 +112,9 @@ def test_a_page_is_one_statement_of_one_row_and_stops_when_it_is_full(shop):
         with statements() as seen:
             assert len(msgspec.json.decode(page(Bot.select(), order, after, 2).rows)) == 2
         ((sql, values),) = seen
-        assert sql.startswith("SELECT count(*), group_concat(")
+        assert is_of_a_page((sql, values))
         # What is computed row by row ends with the page; what is materialized is computed to its own end.
-        assert not any("MATERIALIZE" in step for step in query_plan(sql, values))
+        assert not any("MATERIALIZE" in step.upper() for step in query_plan(sql, values).words)
 
 
 @pytest.mark.parametrize("text", ["%", "_", "\\", "*", "?", "[a]", "'", '"', "a%b", "\n", "é", "🐈", "sAme"])

@@ -1,21 +1,34 @@
-"""The executable as a stranger meets it: the same for every builder, at home on any host, plain when it is not."""
+"""The executables as a stranger meets them: the same for every builder, at home on any host, else plain about it."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 from zipfile import ZipFile
 
+import psycopg
 import pytest
 
-from tests.executable import PYTHON, ROOT, build, clean_environment
+from tests import postgres
+from tests.executable import DEFAULT, POSTGRESQL, PYTHON, ROOT, build, clean_environment
 from tests.executable import executable_fixture as executable_fixture
+from tests.executable import postgresql_executable_fixture as postgresql_executable_fixture
+from tests.serving import Served
+
+pytestmark = pytest.mark.skipif(postgres.is_chosen(), reason="asks PostgreSQL and SQLite in every run of the tests")
 
 MIB = 2**20
+LARGEST = {DEFAULT: 14 * MIB, POSTGRESQL: 20 * MIB}
+LACKING = "PostgreSQL is missing; on Debian: apt-get install postgresql"
+ELSEWHERE = "postgresql://127.0.0.1:1/nowhere"
+
+either = pytest.mark.parametrize("name", LARGEST)
 
 
 def start(executable: Path, *arguments: str, python: Path = PYTHON, **settings: str | Path) -> subprocess.Popen[str]:
@@ -43,26 +56,31 @@ def test_setup_cfg_lists_every_package() -> None:
     assert listed - mapped == {".".join(module.parent.relative_to(ROOT).parts) for module in modules}
 
 
+@either
 @pytest.mark.slow
-def test_another_builder_elsewhere_gets_the_same_bytes(executable: Path, tmp_path: Path) -> None:
+def test_another_builder_elsewhere_gets_the_same_bytes(name: str, tmp_path: Path) -> None:
     left_out = shutil.ignore_patterns(
         ".git", ".venv", "dist", "build", "cx-data", "__pycache__", "*.egg-info", ".*_cache"
     )
     elsewhere = shutil.copytree(ROOT, tmp_path / "another name", ignore=left_out)
     other = build(
-        elsewhere, UMASK="077", TZ="Pacific/Kiritimati", PYTHONHASHSEED="7", LC_ALL="C", SOURCE_DATE_EPOCH="1"
+        elsewhere, name, UMASK="077", TZ="Pacific/Kiritimati", PYTHONHASHSEED="7", LC_ALL="C", SOURCE_DATE_EPOCH="1"
     )
-    assert hashlib.sha256(other.read_bytes()).digest() == hashlib.sha256(executable.read_bytes()).digest()
+    assert hashlib.sha256(other.read_bytes()).digest() == hashlib.sha256(build(name=name).read_bytes()).digest()
 
 
+@either
 @pytest.mark.slow
-def test_the_checksum_beside_it_is_its_own(executable: Path) -> None:
-    stated = executable.with_name("cx-service.pyz.sha256").read_text()
-    assert stated == f"{hashlib.sha256(executable.read_bytes()).hexdigest()}  cx-service.pyz\n"
+def test_the_checksum_beside_it_is_its_own(name: str) -> None:
+    executable = build(name=name)
+    stated = executable.with_name(f"{name}.sha256").read_text()
+    assert stated == f"{hashlib.sha256(executable.read_bytes()).hexdigest()}  {name}\n"
 
 
+@either
 @pytest.mark.slow
-def test_it_holds_the_pages_the_demo_and_nothing_of_the_builder(executable: Path) -> None:
+def test_it_holds_the_pages_the_demo_and_nothing_of_the_builder(name: str) -> None:
+    executable = build(name=name)
     with ZipFile(executable) as archive:
         names = [name.removeprefix("site-packages/") for name in archive.namelist()]
         holds_root = [
@@ -72,9 +90,9 @@ def test_it_holds_the_pages_the_demo_and_nothing_of_the_builder(executable: Path
         for file in (ROOT / kind).rglob("*"):
             if file.is_file():
                 assert f"service/{kind}/{file.relative_to(ROOT / kind)}" in names
-    assert "service/demo.jsonl" in names
+    assert {"service/demo.jsonl", "LICENSE"} <= set(names)
     assert not holds_root
-    assert executable.stat().st_size <= 16 * MIB
+    assert executable.stat().st_size <= LARGEST[name]
 
 
 @pytest.mark.slow
@@ -149,3 +167,124 @@ def test_a_python_it_was_not_built_for_is_refused_in_one_line(executable: Path, 
     for status, output, errors in map(outcome, attempts):
         assert (status, output) == (78, "")
         assert re.fullmatch(r"cx-service: this file was built for \S+, this Python is .*\n", errors)
+
+
+# PostgreSQL.
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
+    if not postgres.programs():
+        pytest.fail(LACKING) if os.environ.get("CI") else pytest.skip(LACKING)
+    with postgres.running(**postgres.QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: postgres.Server, request: pytest.FixtureRequest) -> str:
+    """The address of a new database."""
+    name = hashlib.sha256(request.node.name.encode()).hexdigest()[:16]
+    with psycopg.connect(f"{server.url}/postgres", autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+    return f"{server.url}/{name}"
+
+
+@contextlib.contextmanager
+def serving_demo(executable: Path, folder: Path, *arguments: str, **settings: str | Path) -> Iterator[Served]:
+    """The executable as a server of the demo, in an environment that has nothing else."""
+    output, errors = folder / "output", folder / "errors"
+    line = [PYTHON, executable, "serve", "--demo", "--port", "0", "--data", folder / "data", *arguments]
+    with output.open("wb") as out, errors.open("wb") as err:
+        process = subprocess.Popen(line, cwd="/", stdout=out, stderr=err, env=clean_environment(**settings))
+    try:
+        yield Served(process, output, errors)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def assert_alice_reads_her_chats(server: Served) -> None:
+    token = server.log_in("alice@demo.example", "demo-password")
+    (newest,) = server.call("GET", "/api/v1/chats?limit=1", token=token).data
+    page = server.call("GET", f"/api/v1/chats/{newest['id']}/messages", token=token)
+    assert page.data and all(message["content"] for message in page.data)
+
+
+@pytest.mark.slow
+def test_one_of_the_two_serves_from_postgresql_with_nothing_but_what_it_brings(
+    postgresql_executable: Path, database: str, tmp_path: Path
+) -> None:
+    with serving_demo(postgresql_executable, tmp_path, "--database", database, SHIV_ROOT=tmp_path / "unpacked") as demo:
+        assert_alice_reads_her_chats(demo)
+        mapped = Path(f"/proc/{demo.process.pid}/maps").read_text()
+    libraries = set(re.findall(r"/\S*lib(?:pq|ldap|krb5)\b\S*", mapped))
+    assert [library for library in libraries if "/libpq" in library]
+    assert all(library.startswith(f"{tmp_path}/unpacked/") for library in libraries)
+    assert not (tmp_path / "data" / "service.db").exists()
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) > 700 FROM message").fetchone() == (True,)
+
+
+@pytest.mark.slow
+def test_it_needs_no_home_to_reach_postgresql(postgresql_executable: Path, database: str, tmp_path: Path) -> None:
+    no_folder = tmp_path / "a file"
+    no_folder.touch()
+    settings = {"HOME": no_folder, "SHIV_ROOT": tmp_path / "unpacked"}
+    with serving_demo(postgresql_executable, tmp_path, "--database", database, **settings) as demo:
+        assert_alice_reads_her_chats(demo)
+
+
+@pytest.mark.slow
+def test_it_serves_from_sqlite_just_as_well(postgresql_executable: Path, tmp_path: Path) -> None:
+    with serving_demo(postgresql_executable, tmp_path, SHIV_ROOT=tmp_path / "unpacked") as demo:
+        assert_alice_reads_her_chats(demo)
+    assert (tmp_path / "data" / "service.db").exists()
+
+
+@pytest.mark.slow
+def test_the_other_has_no_driver_and_says_in_one_line_what_does(executable: Path, tmp_path: Path) -> None:
+    with ZipFile(executable) as archive:
+        assert not [name for name in archive.namelist() if "psycopg" in name]
+    for command in ("serve", "migrate"):
+        line = start(executable, command, "--database", ELSEWHERE, "--data", str(tmp_path / "data"), SHIV_ROOT=tmp_path)
+        status, output, errors = outcome(line)
+        assert (status != 0, output) == (True, "")
+        assert re.fullmatch(r"cx-service: [^\n]*\bcx-service-postgresql\.pyz\b[^\n]*\n", errors)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.slow
+def test_with_the_driver_travel_its_licence_and_those_of_the_libraries_that_it_brings(
+    postgresql_executable: Path,
+) -> None:
+    with ZipFile(postgresql_executable) as archive:
+        names = archive.namelist()
+        notice = archive.read("NOTICE.txt").decode()
+    assert [name for name in names if re.search(r"/psycopg-[^/]*/licenses/LICENSE", name)]
+    brought = {re.split(r"-[0-9a-f]{8}\.so", Path(name).name)[0] for name in names if "psycopg_binary.libs/" in name}
+    assert {"libpq", "libssl", "libldap"} <= brought
+    assert all(re.search(rf"\b{re.escape(library)}\b", notice) for library in brought)
+    texts = {text for text in re.findall(r"[\w.-]+\.txt", notice) if text != "NOTICE.txt"}
+    assert {"GPL-3.0.txt", "LGPL-2.1.txt"} <= texts <= set(names)
+
+
+@pytest.mark.slow
+def test_the_driver_can_be_replaced_as_its_notice_says(
+    postgresql_executable: Path, database: str, tmp_path: Path
+) -> None:
+    unpacked = tmp_path / "unpacked" / "site-packages"
+    with ZipFile(postgresql_executable) as archive:
+        archive.extractall(unpacked.parent)
+    for name in ("psycopg", "psycopg_binary", "psycopg_binary.libs"):
+        shutil.rmtree(unpacked / name)
+        shutil.copytree(Path(psycopg.__file__).parent.parent / name, unpacked / name)
+    (unpacked / "psycopg" / "version.py").write_text("__version__ = print('mine') or '3.3'\n")
+    shutil.rmtree(unpacked / "psycopg" / "__pycache__", ignore_errors=True)
+    done = subprocess.run(
+        [PYTHON, "-m", "app", "migrate", "--database", database],
+        env=clean_environment(PYTHONPATH=unpacked),
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr, done.stdout.splitlines()[0]) == (0, "", "mine")

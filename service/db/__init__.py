@@ -90,6 +90,7 @@ def connect(folder: Path, url: str = "", replica: str = "") -> Engine:
 
 def open_database(folder: Path, url: str = "", replica: str = "") -> None:
     """From now on, use the database at a URL, or `service.db` in a folder. Raises Unusable."""
+    close_database()
     database.initialize(connect(folder, url, replica))
 
 
@@ -174,7 +175,7 @@ def page(
         return Page(b"[]", (), **counts)
     keys = database.page_keys(order)
     rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(limit + 1)
-    rows = rows.order_by(*(part.column.desc() if part.descending else part.column.asc() for part in order))
+    rows = rows.order_by(*(part.sql() for part in order))
     parts = [rows.where(beyond).sql() for beyond in _beyond(order, after.key)] or [rows.sql()]
     joined = database.join_rows([sql for sql, _ in parts], order, limit + 1)
     with database.reading():
@@ -193,9 +194,9 @@ def _beyond(order: Sequence[Order], key: Sequence[Any]) -> Iterator[Any]:
     index, whatever the directions; joined by OR they would not be.
     """
     for depth in range(len(key) - 1, -1, -1):
-        (column, descending), value = order[depth], key[depth]
+        (column, descending, _), value = order[depth], key[depth]
         beyond = column < value if descending else column > value
-        for (above, _), same in zip(order[:depth], key[:depth], strict=True):
+        for (above, *_), same in zip(order[:depth], key[:depth], strict=True):
             beyond &= above == same
         yield beyond
 

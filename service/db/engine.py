@@ -16,10 +16,17 @@ class Order(NamedTuple):
 
     column: peewee.Field
     descending: bool = False
+    apart: bool = False  # the index of the list counts nulls as smallest, so that PostgreSQL takes no other; see step 1
 
     @property
     def direction(self) -> str:
-        return "DESC" if self.descending else "ASC"
+        words = ("DESC", "NULLS LAST") if self.descending else ("ASC", "NULLS FIRST")
+        return " ".join(words[: 1 + self.apart])
+
+    def sql(self) -> Any:
+        """The order as a query takes it. It goes along the index both ways, so nulls change ends with the direction."""
+        nulls = ("last" if self.descending else "first") if self.apart else None
+        return self.column.desc(nulls=nulls) if self.descending else self.column.asc(nulls=nulls)
 
 
 class Engine:

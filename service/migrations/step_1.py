@@ -1,5 +1,10 @@
 """Step 1: people, bots, chats, notifications, login sessions and keys."""
 
+# PostgreSQL would read the pages of a long chat along the primary key, past the messages of all other chats. There are
+# no nulls, but an index in which they come first has an order that the primary key has not.
+SHOWN = {"sqlite": "(chat_session_id, id)", "postgresql": "(chat_session_id, id NULLS FIRST)"}
+LIVE, PUBLIC = "deleted_at IS NULL", "deleted_at IS NULL AND NOT is_private"
+
 STATEMENTS = (
     """CREATE TABLE app (
         id TEXT NOT NULL PRIMARY KEY,
@@ -101,8 +106,8 @@ STATEMENTS = (
         updated_at TEXT NOT NULL,
         pinned_at TEXT
     )""",
-    "CREATE INDEX message_shown ON message (chat_session_id, id) WHERE (deleted_at IS NULL)",
-    "CREATE INDEX message_public ON message (chat_session_id, id) WHERE (deleted_at IS NULL AND NOT is_private)",
+    {kind: f"CREATE INDEX message_shown ON message {columns} WHERE ({LIVE})" for kind, columns in SHOWN.items()},
+    {kind: f"CREATE INDEX message_public ON message {columns} WHERE ({PUBLIC})" for kind, columns in SHOWN.items()},
     "CREATE INDEX message_pinned ON message (chat_session_id, pinned_at) WHERE (pinned_at IS NOT NULL)",
     "CREATE INDEX message_reply ON message (reply_to_message_id) WHERE (reply_to_message_id IS NOT NULL)",
     """CREATE TABLE notification (

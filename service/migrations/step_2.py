@@ -15,7 +15,8 @@ def complete_bots() -> None:
     found = db.database.execute_sql("SELECT id, rating, name, tagline, description FROM bot").fetchall()
     for id, rating, *texts in found:
         shorter = float(f"{rating:.15g}")
-        values = (shorter if math.isfinite(shorter) else rating, "\nA\n".join(map(formats.fold, texts)), id)
+        shorter = shorter if math.isfinite(shorter) else math.copysign(1.79769313486231e308, rating)
+        values = (shorter, "\nA\n".join(map(formats.fold, texts)), id)
         mark = db.database.param
         db.database.execute_sql(f"UPDATE bot SET rating = {mark}, search_text = {mark} WHERE id = {mark}", values)
 
@@ -33,6 +34,10 @@ def index_search() -> None:
 FEED = "app_id, is_featured DESC, rating DESC, name, id"
 FILTERED = "kind, presence, category, city, country, search_text"
 SHOWN = "(is_active AND status = 'published')"
+OWN = {  # see step 1
+    "sqlite": "(user_id, created_at, id)",
+    "postgresql": "(user_id, created_at NULLS FIRST, id NULLS FIRST)",
+}
 
 STATEMENTS = (
     "ALTER TABLE login_session ADD COLUMN install_id TEXT",
@@ -59,7 +64,7 @@ STATEMENTS = (
     {"postgresql": index_search},
     "DROP INDEX chat_session_user_id",
     "DROP INDEX chat_session_app_id",
-    "CREATE INDEX chat_session_user_id_created_at_id ON chat_session (user_id, created_at, id)",
+    {kind: f"CREATE INDEX chat_session_user_id_created_at_id ON chat_session {own}" for kind, own in OWN.items()},
     "CREATE INDEX chat_session_app_id_created_at_id ON chat_session (app_id, created_at, id)",
     "CREATE INDEX chat_session_created_at_id ON chat_session (created_at, id)",
     "DROP INDEX notification_user_id_created_at",

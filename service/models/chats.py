@@ -73,7 +73,8 @@ class ChatSession(Table):
         found = cls.select().where(within)
         if status:
             found = found.where(cls.status == status)
-        return page(found, [Order(cls.created_at, True), Order(cls.id, True)], after, limit)
+        apart = within is own  # staff have the index without the user
+        return page(found, [Order(cls.created_at, True, apart), Order(cls.id, True, apart)], after, limit)
 
     def become(self, status: str) -> str:
         """Move to a status, from whichever."""
@@ -95,7 +96,7 @@ class ChatSession(Table):
     ) -> "Page[Message]":
         """A page of messages, `forward` from the oldest or `backward` from the newest."""
         total = self.shown_total if caller.is_staff(self.app_id) else self.public_total
-        order = [Order(Message.id, descending=direction == "backward")]
+        order = [Order(Message.id, descending=direction == "backward", apart=True)]
         return page(Message.select().where(self.seen_by(caller)), order, after, limit, total=total)
 
     def pinned_messages(self, caller: Caller) -> msgspec.Raw:
