@@ -51,7 +51,8 @@ def now() -> int:
 def follow(milliseconds: int) -> None:
     """Go by a clock that says `milliseconds` now, and that other hosts go by as well."""
     global _ahead
-    _ahead = milliseconds - host_time()
+    _ahead = milliseconds - host_time() - 1  # both were cut to whole ones; never ahead of it
+    not_before(milliseconds)  # another thread may follow at the same time, and have come from the server later than we
 
 
 def not_before(milliseconds: int) -> None:

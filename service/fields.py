@@ -6,6 +6,7 @@ Rendering and types that differ between databases belong here and in `service.db
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -143,22 +144,26 @@ class Integer(Column):
 
 
 class Number(Column):
-    """A finite number."""
+    """A finite number of at most 15 digits, as many as every database reads and renders alike."""
 
     field_type = "REAL"
     wire = accepts = float
+    most = 1.79769313486231e308
 
     def json(self) -> str:
-        return f"json_quote({self.sql})"
+        """`printf('%!.15g', …)`, spelt so that no driver takes the percent sign for a value's place."""
+        return f"printf(CAST(x'{b'%!.15g'.hex()}' AS TEXT), {self.sql})"
 
     def adapt(self, value: Any) -> float:
-        return float(value)
+        rounded = float(f"{value:.15g}")
+        if abs(rounded) < sys.float_info.min:
+            return 0.0  # smaller ones have fewer digits, and -0.0 a sign
+        return rounded if math.isfinite(rounded) else math.copysign(self.most, rounded)
 
     def store(self, value: Any) -> Any:
-        rounded = float(f"{value:.15g}")  # as many digits as every SQLite renders, so that what was sent finds the row
-        if not math.isfinite(rounded):
+        if not math.isfinite(float(f"{value:.15g}")):
             raise ValueError("expected a finite number")
-        return rounded
+        return self.adapt(value)
 
 
 class Rendered(Column):

@@ -156,7 +156,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             channel_timeout=60,
             max_request_header_size=32 * 1024,
             max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
-            clear_untrusted_proxy_headers=True,
+            clear_untrusted_proxy_headers=not settings.trusted_proxy,  # origins knows whom to believe
         )
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)

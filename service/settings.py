@@ -30,6 +30,9 @@ class Settings:
     workers: int = _setting(1, "processes that serve requests")
     threads: int = _setting(4, "threads of each process")
     public_url: str = _setting("", "address under which clients reach the service, such as https://chat.example")
+    trusted_proxy: str = _setting(
+        "", "address or network of the reverse proxy whose X-Forwarded-For and X-Forwarded-Proto are believed"
+    )
     documented_only: bool = _setting(False, "serve the documented operations only")
     allow_origin: tuple[str, ...] = _setting((), "web origin that may call from a browser; repeatable")
     access_minutes: int = _setting(60, "life of an access token")

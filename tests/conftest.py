@@ -40,6 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: server.__exit__(None, None, None))
 
 
+# What leads to a database, in a test's module.
+DOORS = {
+    *("app", "service.db", "service.commands", "service.commands.run", "tests.postgres", "tests.serving"),
+    *("tests.postgres.database_of", "tests.conftest.at"),
+    *(f"tests.serving.{name}" for name in ("command", "fill", "serving", "where")),
+}
+
+
 class Reply:
     """An answer: status, headers, body."""
 
@@ -156,6 +164,31 @@ def _fresh_clock() -> Iterator[None]:
     clock.forget()
 
 
+def meets_a_database(item: Any) -> bool:
+    """Whether a test may come near the database that the run is about: by a fixture, or by a name in its module."""
+    if set(item.fixturenames) & {"empty_data", "shipped"}:
+        return True
+    values = [value for name, value in vars(item.module).items() if not name.startswith("_")]
+    names = {f"{getattr(value, '__module__', '')}.{getattr(value, '__name__', '')}".strip(".") for value in values}
+    return bool(names & DOORS)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL, leave out the tests that would be the same ones again."""
+    if postgres.is_chosen():
+        config.hook.pytest_deselected(items=[item for item in items if not meets_a_database(item)])
+        items[:] = filter(meets_a_database, items)
+
+
+@pytest.fixture(autouse=True)
+def _own_databases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody finds the database of another test, and whoever is left out of a run on PostgreSQL needs none."""
+    if not meets_a_database(request.node):
+        monkeypatch.setattr(db.database, "obj", None)
+    with postgres.swept():
+        yield
+
+
 @pytest.fixture
 def settings(tmp_path: Path, empty_data: Path) -> Settings:
     return Settings(data=tmp_path / "data", database=postgres.database_of(empty_data), verify_answers=True)
@@ -165,7 +198,7 @@ def settings(tmp_path: Path, empty_data: Path) -> Settings:
 def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder without rows, to be copied: sooner done than making one. On PostgreSQL, one database is emptied."""
     data = tmp_path_factory.mktemp("empty") / "data"
-    app.prepare(Settings(data=data, database=postgres.database_of(data)))
+    app.prepare(at(data))
     db.close_database()
     return data
 
@@ -173,14 +206,24 @@ def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def application(settings: Settings, empty_data: Path) -> Iterator[Any]:
     """The service on an empty database of its own."""
-    if settings.database:
+    if settings.database and settings.database == postgres.database_of(empty_data):
         db.open_database(settings.data, settings.database)
         db.database.execute_sql("; ".join(f'DELETE FROM "{table._meta.table_name}"' for table in reversed(TABLES)))
         db.close_database()
-    elif not settings.data.exists():
+    elif not settings.database and not settings.data.exists():
         shutil.copytree(empty_data, settings.data)
     yield app.build(settings)
     db.close_database()
+
+
+def at(data: Path) -> Settings:
+    """The settings of an installation of its own, at a data folder or the database that stands for it."""
+    return Settings(data=data, database=postgres.database_of(data), verify_answers=True)
+
+
+def flags_of(settings: Settings) -> list[str]:
+    """What tells a command where the data of some settings are."""
+    return ["--data", str(settings.data), *(["--database", settings.database] if settings.database else [])]
 
 
 @pytest.fixture

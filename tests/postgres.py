@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 SERVER = "CX_TEST_POSTGRESQL"  # the address of a running server, for test processes, or from whoever has one already
+ALONE = "a matter of SQLite alone"
 QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
 
 
@@ -95,10 +96,16 @@ def is_chosen() -> bool:
     return SERVER in os.environ
 
 
+on_sqlite_alone = pytest.mark.skipif(f"'{SERVER}' in os.environ", reason=ALONE)  # which is asked when it runs
+
+
 def only_on_sqlite() -> None:
     """Leave a test that asks SQLite itself, or looks into its file, out of a run on PostgreSQL."""
     if is_chosen():
-        pytest.skip("a matter of SQLite alone")
+        pytest.skip(ALONE)
+
+
+made: dict[str, str] = {}  # the addresses of the databases that this process has asked for, by name
 
 
 def database_of(data: Path) -> str:
@@ -106,14 +113,42 @@ def database_of(data: Path) -> str:
     if not is_chosen():
         return ""
     name = f"cx_{hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:16]}"
-    with psycopg.connect(f"{os.environ[SERVER]}/postgres", autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
-            with contextlib.suppress(psycopg.errors.DuplicateDatabase):
-                connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
-    return f"{os.environ[SERVER]}/{name}"
+    if name not in made:
+        with psycopg.connect(f"{os.environ[SERVER]}/postgres", autocommit=True) as connection:
+            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
+                with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+                    connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        made[name] = f"{os.environ[SERVER]}/{name}"
+    return made[name]
 
 
-def drop(url: str) -> None:
-    """Drop a database, whoever is connected to it."""
-    with psycopg.connect(f"{os.environ[SERVER]}/postgres", autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)')
+def drop(*urls: str) -> None:
+    """Drop databases, whoever is connected to them."""
+    if urls:
+        with psycopg.connect(f"{os.environ[SERVER]}/postgres", autocommit=True) as connection:
+            for url in urls:
+                name = url.rpartition("/")[2]
+                connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+                made.pop(name, None)
+
+
+def files_of(url: str) -> list[bytes]:
+    """What lies on the disk for a database, of which nothing waits in memory any more."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        where = """SELECT current_setting('data_directory'), 'base', oid::text FROM pg_database
+            WHERE datname = current_database()"""
+        folder = Path(*connection.execute(where).fetchone() or ())
+    if not os.access(folder, os.R_OK):
+        pytest.skip("the server keeps its files elsewhere")
+    return [path.read_bytes() for path in folder.iterdir()]
+
+
+@contextlib.contextmanager
+def swept() -> Iterator[None]:
+    """Drop, at the end, the databases that were first asked for inside."""
+    before = set(made.values())
+    try:
+        yield
+    finally:
+        drop(*set(made.values()) - before)

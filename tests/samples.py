@@ -7,7 +7,7 @@ import peewee
 import pytest
 from msgspec import Meta, Raw, Struct
 
-from service import clock, db
+from service import clock
 from service.db import Order, Page, page, render
 from service.fields import AnyUuid, Int64
 from service.models import App, ChatSession, Notification
@@ -170,8 +170,3 @@ def sample(name: str) -> Operation:
 def eve_fixture(alice: Client, settings: Settings) -> Client:
     """Alice, calling a service that has the operations of this module too; import this fixture by name."""
     return Client(build_app([*operations(), *routes], settings), alice.token, alice.user)
-
-
-def hasten() -> None:
-    """Let this thread wait for the database only shortly."""
-    db.database.execute_sql("PRAGMA busy_timeout = 20")

@@ -15,8 +15,8 @@ from service.auth import passwords, signing, throttle, tokens
 from service.commands import run
 from service.models import TABLES, ChatSession, LoginAttempt, LoginSession, Message, User
 from service.routes import operations
-from tests.conftest import PASSWORD, PASSWORD_HASH, Client
-from tests.watching import at_once, nothing_changes, stored
+from tests.conftest import PASSWORD, PASSWORD_HASH, Client, at, flags_of
+from tests.watching import at_once, files_of, nothing_changes, stored
 
 USER_MEMBERS = {
     "id", "email", "first_name", "last_name", "auth_provider", "created_at", "last_login_at", "is_anonymous",
@@ -276,7 +276,7 @@ def test_nothing_of_a_token_or_password_is_stored_in_clear(anyone, cat, settings
     pair |= {f"next {name}": token for name, token in Session(cat).go_on().items()}
     fail(anyone)
     db.close_database()
-    raw = b"".join(path.read_bytes() for path in settings.data.rglob("*") if path.is_file())
+    raw = b"".join(files_of(settings))
     assert b"cat@example.com" in raw
     for token in pair.values():
         body, _, signature = token[4:].rpartition(".")
@@ -606,7 +606,7 @@ def test_tokens_survive_a_restart(logged_in, settings):
 
 def test_tokens_of_another_installation_are_worth_nothing(logged_in, settings, tmp_path):
     db.close_database()
-    elsewhere = Client(app.build(dataclasses.replace(settings, data=tmp_path / "elsewhere")))
+    elsewhere = Client(app.build(at(tmp_path / "elsewhere")))
     assert whoever(elsewhere, logged_in.pair["access_token"]) == UNKNOWN
     assert elsewhere.post("/auth/refresh", {"refresh_token": logged_in.pair["refresh_token"]}).status == 401
 
@@ -672,7 +672,7 @@ def test_a_password_change_ends_all_tokens_and_the_old_password(logged_in):
 def test_the_commands_end_tokens_while_the_service_runs(logged_in, settings, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("another password\n"))
     db.close_database()
-    assert run(["user", command, "CAT@example.com", "--data", str(settings.data)]) == 0
+    assert run(["user", command, "CAT@example.com", *flags_of(settings)]) == 0
     assert (logged_in.use(), logged_in.refresh().status) == (UNKNOWN, 401)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 import app
-from service import db, openapi, pictures, transfer
+from service import openapi, pictures, transfer
 from service.errors import Refusal
 from service.models import Avatar, User
 from service.models.pictures import FOLDER
@@ -26,6 +27,7 @@ from service.settings import Settings
 from tests import pictures as made
 from tests.conftest import Client, Reply
 from tests.pictures import BLUE, CORNERS, GREEN, RED, SECRET, WHITE, corners, is_like, look, plain, webp_chunks
+from tests.trouble import full, read_only
 from tests.watching import at_once, nothing_changes
 
 LIMIT = 5_242_880
@@ -564,25 +566,16 @@ def test_without_one_it_is_relative_whatever_the_host_header_says(alice: Client)
     assert reply.data["profile_image"].startswith(FOLDER)
 
 
-@pytest.mark.parametrize(
-    ("trouble", "end"),
-    [
-        ("PRAGMA query_only = 1", "PRAGMA query_only = 0"),
-        ("PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000"),
-    ],
-    ids=["read-only", "full"],
-)
+@pytest.mark.parametrize("trouble", [read_only, full])
 def test_a_store_that_cannot_take_it_is_503_and_the_old_picture_is_there(
-    trouble: str, end: str, alice: Client, anyone: Client
+    trouble: Callable[[], AbstractContextManager[None]], alice: Client, anyone: Client
 ) -> None:
     url = show(alice)
-    with nothing_changes():
-        db.database.execute_sql(trouble)
+    with nothing_changes(), trouble():
         reply = upload(alice, made.jpeg(made.noise(600, 600)))
         assert reply.error == (503, "storage_unavailable")
         assert int(reply.headers["Retry-After"]) > 0
         assert fetch(anyone, url).status == 200
-    db.database.execute_sql(end)
     assert upload(alice, PICTURE).status == 200
 
 

@@ -24,10 +24,10 @@ from service import db
 from service.auth import codes, consent, signing
 from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, chromium_fixture, visit_fixture  # noqa: F401
 from tests.browsing import FORM
-from tests.conftest import PASSWORD, PASSWORD_HASH, Reply
+from tests.conftest import PASSWORD, PASSWORD_HASH, Reply, at
 from tests.executable import PYTHON, clean_environment
-from tests.executable import executable_fixture as executable_fixture
-from tests.serving import Served, chat, fill
+from tests.executable import shipped_fixture as shipped_fixture
+from tests.serving import Served, chat, fill, where
 from tests.test_consent import GOOD, path
 
 pytestmark = pytest.mark.slow
@@ -49,14 +49,14 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(executable: Path, room: Path, host: str) -> Iterator[Served]:
+def serving(shipped: Path, room: Path, host: str) -> Iterator[Served]:
     """The executable on a free port, with some people who can log in."""
     data = room / f"data-{host.count(':')}"
     fill(data, [*chat(1), *OTHERS])
-    line = [str(PYTHON), str(executable), "serve", "--host", host, "--port", "0", "--data", str(data)]
+    line = [str(PYTHON), str(shipped), "serve", "--host", host, "--port", "0", "--data", str(data)]
     output, errors = data.with_suffix(".out"), data.with_suffix(".err")
     with output.open("wb") as out, errors.open("wb") as err:
-        process = subprocess.Popen(line, stdout=out, stderr=err, env=clean_environment(SHIV_ROOT=room))
+        process = subprocess.Popen(line, stdout=out, stderr=err, env=clean_environment(SHIV_ROOT=room, **where(data)))
     try:
         yield Served(process, output, errors)
     finally:
@@ -65,14 +65,14 @@ def serving(executable: Path, room: Path, host: str) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def server(executable: Path, room: Path) -> Iterator[Served]:
-    with serving(executable, room, "127.0.0.1") as running:
+def server(shipped: Path, room: Path) -> Iterator[Served]:
+    with serving(shipped, room, "127.0.0.1") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def other_server(executable: Path, room: Path) -> Iterator[Served]:
-    with serving(executable, room, "::1") as running:
+def other_server(shipped: Path, room: Path) -> Iterator[Served]:
+    with serving(shipped, room, "::1") as running:
         yield running
 
 
@@ -100,12 +100,12 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(executable: Path, room: Path, tmp_path: Path, server: Served) -> Iterator[Callable[..., Terminal]]:
+def terminal(shipped: Path, room: Path, tmp_path: Path, server: Served) -> Iterator[Callable[..., Terminal]]:
     """Starts the client, with a home of its own."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> Terminal:
-        line = [str(PYTHON), str(executable), "client", *arguments, "--url", server.url]
+        line = [str(PYTHON), str(shipped), "client", *arguments, "--url", server.url]
         places = clean_environment(SHIV_ROOT=room, HOME=tmp_path, XDG_CONFIG_HOME=tmp_path)
         pipe = subprocess.PIPE
         processes.append(subprocess.Popen(line, env=places, stdout=pipe, stderr=pipe, text=True))
@@ -152,7 +152,7 @@ class Callback:
 
 def aged(ticket: str, data: Path) -> str:
     """The ticket as it would have been ten minutes ago, signed with the key of a running service."""
-    db.open_database(data)
+    db.open_database(data, at(data).database)
     signing.forget_keys()
     number, expires_at, *rest = signing.verify("ticket", ticket)
     older = signing.sign("ticket", [number, expires_at - codes.TICKET_LIFE, *rest])

@@ -15,7 +15,7 @@ from service.auth.signing import sign, verify
 from service.models import Approval, LoginSession, User
 from tests.browsing import FORM, Browser
 from tests.test_consent import CHALLENGE, GOOD, SCRIPTS, page, path
-from tests.test_wire import locked
+from tests.trouble import locked
 from tests.watching import at_once, nothing_changes
 
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # of RFC 7636, appendix B

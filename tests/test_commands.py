@@ -17,11 +17,15 @@ import app
 from service import commands, db, migrations
 from service.auth import passwords
 from service.clock import ulid, uuid
-from service.db import sqlite, sqlite3
+from service.db import postgresql, sqlite
 from service.models import TABLES, LoginSession, User
 from service.routes import operations
 from service.settings import Settings
-from tests.serving import ALICE, APP, ROOT, SESSION, chat, command, environment, json_lines
+from tests.conftest import at
+from tests.postgres import is_chosen, on_sqlite_alone
+from tests.serving import ALICE, APP, ROOT, SESSION, chat, command, environment, json_lines, where
+from tests.trouble import another_connection
+from tests.watching import files_of
 
 
 class Outcome(NamedTuple):
@@ -41,6 +45,7 @@ def data(tmp_path: Path) -> Path:
 def cx(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Runs a command on the data folder; `typed` comes from standard input."""
     monkeypatch.setenv("CX_DATA", str(data))
+    monkeypatch.setenv("CX_DATABASE", at(data).database)
 
     def run(*arguments: str, typed: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed), encoding="utf-8"))
@@ -228,8 +233,9 @@ def on_a_terminal(data: Path, *typed: str) -> tuple[int, str]:
     """Add a user from a terminal: the exit status, and all that the terminal shows."""
     line = [sys.executable, str(ROOT / "app.py"), "user", "add", "alice@example.com", "--data", str(data)]
     ours, theirs = pty.openpty()
+    told = environment(**where(data))
     with subprocess.Popen(
-        line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(), start_new_session=True
+        line, stdin=theirs, stdout=theirs, stderr=theirs, env=told, start_new_session=True
     ) as process:
         os.close(theirs)
         shown = b""
@@ -268,6 +274,7 @@ def test_migrate_brings_the_schema_up_to_date_once(cx: Callable[..., Outcome]) -
     assert cx("migrate") == (0, f"schema {steps}: up to date\n", "")
 
 
+@on_sqlite_alone
 def test_the_data_folder_and_the_database_are_for_their_owner_only(cx: Callable[..., Outcome], data: Path) -> None:
     before = os.umask(0)
     try:
@@ -293,9 +300,8 @@ EVERY_COMMAND = [
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=lambda arguments: arguments[0])
 def test_a_newer_schema_is_refused(arguments: tuple[str, ...], cx: Callable[..., Outcome], data: Path) -> None:
     cx("migrate")
-    with sqlite3.connect(data / "service.db") as connection:
+    with another_connection(at(data)) as connection:
         connection.execute("UPDATE schema_version SET version = 999")
-    connection.close()
     assert refusal(cx(*arguments)) == "the database has schema 999, newer than this program knows; use a newer one"
 
 
@@ -304,15 +310,14 @@ def test_a_database_of_another_program_is_refused_and_left_alone(
     arguments: tuple[str, ...], cx: Callable[..., Outcome], data: Path
 ) -> None:
     data.mkdir(mode=0o700)
-    with sqlite3.connect(data / "service.db") as connection:
+    with another_connection(at(data)) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
-    connection.close()
+    before = schema(data)
     assert refusal(cx(*arguments)) == "this database belongs to another program"
-    with sqlite3.connect(data / "service.db") as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("recipes",)]
-    connection.close()
+    assert schema(data) == before != []
 
 
+@on_sqlite_alone
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=lambda arguments: arguments[0])
 def test_what_is_no_database_is_refused_and_left_alone(
     arguments: tuple[str, ...], cx: Callable[..., Outcome], data: Path
@@ -323,6 +328,7 @@ def test_what_is_no_database_is_refused_and_left_alone(
     assert (data / "service.db").read_bytes() == b"Dear diary, " * 1000
 
 
+@on_sqlite_alone
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("place", ["a file/data", "a file", "/proc/cx-data"])
 def test_a_folder_that_cannot_be_written_is_refused(
@@ -338,20 +344,23 @@ def test_a_database_that_another_process_keeps_is_refused_in_one_line(
 ) -> None:
     cx("migrate")
     monkeypatch.setattr(sqlite, "PRAGMAS", (*sqlite.PRAGMAS, ("busy_timeout", 50)))
-    keeper = sqlite3.connect(data / "service.db", isolation_level=None)
-    keeper.execute("BEGIN IMMEDIATE")
-    try:
-        assert refusal(cx("import", "/dev/null")) == "the database cannot be used: database is locked"
-    finally:
-        keeper.close()
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT", "50ms")
+    with another_connection(at(data)) as keeper:
+        keeper.execute("BEGIN; SELECT pg_advisory_xact_lock(0)" if is_chosen() else "BEGIN IMMEDIATE")
+        complaint = "canceling statement due to lock timeout" if is_chosen() else "database is locked"
+        assert refusal(cx("import", "/dev/null")) == f"the database cannot be used: {complaint}"
 
 
 def schema(data: Path) -> list[tuple[str, ...]]:
-    connection = sqlite3.connect(data / "service.db")
-    try:
-        return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-    finally:
-        connection.close()
+    """All that has a name in a database, each with something that tells it from others."""
+    sql = "SELECT name, sql FROM sqlite_master ORDER BY name"
+    if is_chosen():
+        sql = """SELECT relname, attname FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+                WHERE relnamespace = 'public'::regnamespace
+            UNION SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+            ORDER BY 1, 2"""
+    with another_connection(at(data)) as connection:
+        return list(connection.execute(sql).fetchall())
 
 
 class _Interrupted(Exception):
@@ -359,9 +368,9 @@ class _Interrupted(Exception):
 
 
 def test_an_interrupted_migration_leaves_the_database_as_it_was(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    db.open_database(data)
+    db.open_database(data, at(data).database)
     execute = db.database.obj.execute_sql
-    at = 0
+    place = 0
 
     def interrupted(sql: str, *more: object) -> object:
         nonlocal left
@@ -371,7 +380,7 @@ def test_an_interrupted_migration_leaves_the_database_as_it_was(data: Path, monk
         return execute(sql, *more)
 
     while True:
-        left = at
+        left = place
         with monkeypatch.context() as patch:
             patch.setattr(db.database.obj, "execute_sql", interrupted)
             try:
@@ -380,8 +389,8 @@ def test_an_interrupted_migration_leaves_the_database_as_it_was(data: Path, monk
             except _Interrupted:
                 pass
         assert schema(data) == []
-        at += 1
-    assert at > sum(map(len, migrations.STEPS))
+        place += 1
+    assert place > sum(map(len, migrations.STEPS))
     assert migrations.migrate() == 0
     db.close_database()
 
@@ -394,16 +403,17 @@ def test_an_interrupted_later_step_leaves_the_earlier_ones(
     steps = len(migrations.STEPS)
     step = ('ALTER TABLE "bot" ADD COLUMN mood TEXT', "UPDATE bot SET mood = 'new'", "UPDATE absent SET a = 1")
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, step))
-    assert "no such table: absent" in refusal(cx("migrate"))
+    complaint = 'relation "absent" does not exist' if is_chosen() else "no such table: absent"
+    assert complaint in refusal(cx("migrate"))
     assert schema(data) == before
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS[:-1], step[:-1]))
     assert cx("migrate").output == f"schema {steps + 1}: 1 steps taken\n"
     assert cx("export").output == rows
 
 
-def test_migrations_make_what_the_tables_declare(cx: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_migrations_make_what_the_tables_declare(cx: Callable[..., Outcome], data: Path) -> None:
     cx("migrate")
-    db.open_database(tmp_path / "data")
+    db.open_database(data, at(data).database)
     for table in TABLES:
         made = {column.name for column in db.database.get_columns(table._meta.table_name)}
         assert made == {column.column_name for column in table._meta.sorted_fields}, table
@@ -441,7 +451,7 @@ def test_purge_empties_messages_and_takes_their_bytes_out_of_the_files(
     for id, told in contents(cx).items():
         assert (told == ("gdpr_purged", [])) is (id in gone)
     if len(gone) == 2:
-        stored = b"".join(file.read_bytes() for file in data.iterdir())
+        stored = b"".join(files_of(at(data)))
         assert secret[1:-1].encode() not in stored
         assert kept.encode() in stored
     assert cx("purge", f"--{which}", target).output == "0 messages purged\n"

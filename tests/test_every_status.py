@@ -15,7 +15,7 @@ import pytest
 
 from service import db
 from tests import household as h
-from tests.conftest import PASSWORD
+from tests.conftest import PASSWORD, at
 from tests.serving import Served, fill, serving
 from tests.test_consent import GOOD
 from tests.test_operations import DOCUMENTED
@@ -263,7 +263,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data folder with the household, which this process looks into as well."""
     folder = tmp_path_factory.mktemp("household") / "data"
     fill(folder, h.records())
-    db.open_database(folder)
+    db.open_database(folder, at(folder).database)
     yield folder
     db.close_database()
 

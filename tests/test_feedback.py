@@ -14,7 +14,7 @@ from service import transfer
 from service.models import Feedback, KeptAnswer, LoginSession
 from tests.conftest import Client
 from tests.samples import NOBODY
-from tests.test_wire import full, locked, read_only
+from tests.trouble import full, locked, read_only
 from tests.watching import at_once, nothing_changes, stored
 
 pytestmark = pytest.mark.usefixtures("host_clock")  # first, so that all tokens are of its time

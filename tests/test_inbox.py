@@ -21,7 +21,8 @@ from service.fields import as_bytes, compact_json
 from service.models import Event, Notification, User
 from tests import serving
 from tests.conftest import Client, Reply, walk
-from tests.watching import at_once, database_steps, nothing_changes, query_plan, statements
+from tests.postgres import on_sqlite_alone
+from tests.watching import at_once, database_steps, is_of_a_page, nothing_changes, query_plan, statements
 
 EVENT = [
     *("id", "user_id", "app_id", "title", "notes", "starts_at", "ends_at", "reminder_at", "is_time_sensitive"),
@@ -55,25 +56,17 @@ def tell(client: Client, title: str = "News", **columns: Any) -> Notification:
     return Notification.create(user_id=client.user.id, title=title, **columns)
 
 
-FILL = """
-    WITH RECURSIVE
-        number (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM number WHERE i < ? - 1),
-        row (i, id, user_id, at) AS (
-            SELECT i, lower(hex(randomblob(4)) || '-0000-4000-8000-' || hex(randomblob(6))), ?,
-                strftime('%Y-%m-%dT%H:%M:%S.000Z', '2026-11-20 10:00:00', (i / 3) || ' seconds')
-            FROM number)
-    INSERT INTO """
-
-
 def fill(client: Client, number: int) -> None:
     """Many events, one of three time-sensitive, and as many notifications; three at each moment."""
-    event = """event (id, user_id, title, notes, starts_at, is_time_sensitive, source, created_at, updated_at)
-        SELECT id, user_id, i, '', at, i % 3 = 0, 'manual', at, at FROM row"""
-    notification = """notification (id, user_id, type, title, body, payload, created_at)
-        SELECT id, user_id, 'chat_message', i, '', '[]', at FROM row"""
+    rows = [(clock.uuid(), client.user.id, str(place), moment(place // 3), place % 3 == 0) for place in range(number)]
+    events = [(*row, "", "manual", row[3], row[3]) for row in rows]
+    event = "event (id, user_id, title, starts_at, is_time_sensitive, notes, source, created_at, updated_at)"
+    notifications = [(*row[:4], "chat_message", "", "[]") for row in rows]
+    notification = "notification (id, user_id, title, created_at, type, body, payload)"
     with db.write():
-        for rows in (event, notification):
-            db.database.execute_sql(FILL + rows, (number, client.user.id))
+        for table, values in ((event, events), (notification, notifications)):
+            marks = ", ".join([db.database.param] * len(values[0]))
+            db.database.cursor().executemany(f"INSERT INTO {table} VALUES ({marks})", values)
 
 
 def titles(reply: Reply | Iterable[dict[str, Any]]) -> list[str]:
@@ -1011,7 +1004,7 @@ def selects(client: Client, path: str) -> tuple[Any, Any]:
         assert client.get(path).status == 200
     count, listed = seen[-2:]
     assert count[0].startswith("SELECT COUNT(1)")
-    assert "group_concat" in listed[0]
+    assert is_of_a_page(listed)
     return count, listed
 
 
@@ -1032,6 +1025,7 @@ class TestThousandsOfThem:
         fill(alice, 2_000)
         return alice
 
+    @on_sqlite_alone
     @pytest.mark.parametrize("name", LISTS)
     def test_cost_no_more_for_a_page_than_few_do(self, crowded, name):
         path = LISTS[name]
@@ -1042,6 +1036,7 @@ class TestThousandsOfThem:
         assert steps(selects(crowded, f"{path}&cursor={cursor_behind(crowded, path)}")[1]) <= deep + 50
         assert max(first, deep) < 4_000
 
+    @on_sqlite_alone
     def test_cost_no_more_where_only_some_are_asked_for(self, crowded):
         """Few of many: they are not looked for among the others."""
         Event.update(is_time_sensitive=False).where(Event.title != "1997").execute()
@@ -1055,14 +1050,15 @@ class TestThousandsOfThem:
         for query in (path, f"{path}&cursor={cursor_behind(crowded, path)}"):
             for statement in selects(crowded, query):
                 found = query_plan(*statement)
-                assert any("USING" in line and "INDEX" in line for line in found)
-                assert not [line for line in found if "SCAN t1" in line or "TEMP B-TREE" in line]
+                assert found.ranges and not found.scans and not found.sorts, found
 
+    @on_sqlite_alone
     def test_are_counted_in_a_few_steps_each(self, crowded):
         for path in LISTS.values():
             count, _ = selects(crowded, path)
             assert steps(count) < 6 * 2_000
 
+    @on_sqlite_alone
     def test_are_marked_without_looking_at_those_that_were_read(self, crowded):
         read_all(crowded)
         tell(crowded, created_at=moment(-1))

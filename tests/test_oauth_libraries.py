@@ -17,8 +17,8 @@ from requests_oauthlib import OAuth2Session as RequestsSession
 from tests.browsing import Browser, remote
 from tests.conftest import PASSWORD
 from tests.executable import PYTHON, clean_environment
-from tests.executable import executable_fixture as executable_fixture
-from tests.serving import SESSION, Served, chat, fill
+from tests.executable import shipped_fixture as shipped_fixture
+from tests.serving import SESSION, Served, chat, fill, where
 
 CLIENT, CALLBACK = "service-cli", "http://127.0.0.1:8976/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # of RFC 7636, appendix B
@@ -27,18 +27,17 @@ pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def served(executable, tmp_path_factory):
+def served(shipped, tmp_path_factory):
     """The executable, serving Alice and her chat."""
     folder = tmp_path_factory.mktemp("oauth")
     fill(folder / "data", chat())
-    line = [PYTHON, executable, "serve", "--port", "0", "--data", folder / "data"]
+    line = [PYTHON, shipped, "serve", "--port", "0", "--data", folder / "data"]
     output, errors = folder / "output", folder / "errors"
+    told = clean_environment(SHIV_ROOT=folder / "shiv", **where(folder / "data"))
     with (
         output.open("wb") as out,
         errors.open("wb") as err,
-        subprocess.Popen(
-            line, cwd=folder, env=clean_environment(SHIV_ROOT=folder / "shiv"), stdout=out, stderr=err
-        ) as process,
+        subprocess.Popen(line, cwd=folder, env=told, stdout=out, stderr=err) as process,
     ):
         try:
             running = Served(process, output, errors)

@@ -21,8 +21,8 @@ from tests import household
 from tests.browsing import Browser, remote
 from tests.conftest import PASSWORD
 from tests.executable import PYTHON, clean_environment
-from tests.executable import executable_fixture as executable_fixture
-from tests.serving import Served, json_lines
+from tests.executable import shipped_fixture as shipped_fixture
+from tests.serving import Served, json_lines, where
 from tests.test_cli_login import VERIFIER
 from tests.test_consent import GOOD
 from tests.test_consent import path as consent_page
@@ -39,10 +39,11 @@ UNLIMITED = ("--login-failures", "--login-failures-account", "--login-failures-n
 
 
 @pytest.fixture
-def server(executable: Path, tmp_path: Path) -> Iterator[Served]:
+def server(shipped: Path, tmp_path: Path) -> Iterator[Served]:
     """The executable, serving the household; it checks its own answers too, and does not mind failed logins."""
-    settings = clean_environment(SHIV_ROOT=tmp_path / "unpacked", CX_DATA=tmp_path / "data")
-    command = [PYTHON, executable]
+    data = tmp_path / "data"
+    settings = clean_environment(SHIV_ROOT=tmp_path / "unpacked", CX_DATA=data, **where(data))
+    command = [PYTHON, shipped]
     subprocess.run([*command, "import", "-"], input=json_lines(household.records()), env=settings, check=True)
     limits = [word for flag in UNLIMITED for word in (flag, "1000000")]
     output, errors = tmp_path / "out", tmp_path / "err"

@@ -1,16 +1,16 @@
 """The legal purge: tombstones stay, the bytes leave the files (contract, section 5)."""
 
-import contextlib
-
 import pytest
 
 from service import db
 from service.commands import run
 from service.models import ChatSession, Message, Notification
 from service.models.chats import CONTENTS
-from tests.conftest import walk
+from tests.conftest import flags_of, walk
+from tests.postgres import on_sqlite_alone
 from tests.test_chats import as_stored, delete, now, pin, pinned, quote, texts, total
-from tests.watching import nothing_changes, stored
+from tests.trouble import another_connection
+from tests.watching import files_of, nothing_changes, stored
 
 SECRET = "Grüße aus Zürich, IBAN DE02120300000000202051"
 
@@ -21,7 +21,7 @@ def purge(settings):
 
     def command(*arguments: str) -> int:
         db.close_database()
-        status = run(["purge", *arguments, "--data", str(settings.data)])
+        status = run(["purge", *arguments, *flags_of(settings)])
         db.close_database()
         return status
 
@@ -45,8 +45,8 @@ def spellings(secret: str) -> set[bytes]:
 
 
 def lie_in_files(settings, secret: str) -> set[bytes]:
-    """Which spellings of a secret are found in any file of the data folder."""
-    files = [path.read_bytes() for path in settings.data.rglob("*") if path.is_file()]
+    """Which spellings of a secret are found in any file of the database."""
+    files = files_of(settings)
     assert files
     return {spelling for spelling in spellings(secret) if any(spelling in file for file in files)}
 
@@ -82,17 +82,18 @@ def test_the_identifiers_of_the_command_are_taken_in_any_case(purge, secret_mess
 
 
 def test_the_bytes_are_gone_while_the_service_is_running(purge, settings, secret_message):
-    with contextlib.closing(db.sqlite3.connect(settings.data / db.FILE_NAME)) as served:
+    with another_connection() as served:
         served.execute("SELECT count(*) FROM message").fetchall()
         assert purge(*by_message(secret_message)) == 0
         assert lie_in_files(settings, SECRET) == set()
-        found = served.execute("SELECT content FROM message WHERE id = ?", [secret_message.id]).fetchall()
+        found = served.execute(f"SELECT content FROM message WHERE id = '{secret_message.id}'").fetchall()
     assert found == [("[]",)]
 
 
+@on_sqlite_alone
 @pytest.mark.slow  # waits until the reader has been waited for long enough
 def test_a_purge_that_cannot_empty_the_journal_says_so_and_can_be_repeated(purge, settings, secret_message, capsys):
-    with contextlib.closing(db.sqlite3.connect(settings.data / db.FILE_NAME, isolation_level=None)) as reader:
+    with another_connection() as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM message").fetchall()
         assert purge(*by_message(secret_message)) == 1

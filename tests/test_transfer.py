@@ -43,13 +43,17 @@ from service.fields import (
 )
 from service.models import RECORDS, ChatSession, Message, Notification, User
 from service.models.sharing import Tools
-from service.settings import Settings
-from tests.conftest import PASSWORD_HASH, Client
-from tests.serving import ALICE, APP, ROOT, SESSION, Record, chat, command, environment, json_lines
+from tests.conftest import PASSWORD_HASH, Client, at, flags_of
+from tests.serving import ALICE, APP, ROOT, SESSION, Record, chat, command, environment, json_lines, where
 
 BOT, OTHER, BOB, NOWHERE = (f"00000000-0000-4000-8000-{number:012x}" for number in (4, 5, 6, 0xDEAD))
 HIGH, LOW = 2**63 - 1, -(2**63)
 NOW = "2026-11-20T10:00:00.000Z"
+
+
+def prepare(data: Path) -> None:
+    """From now on, use an empty installation of its own."""
+    app.prepare(at(data))
 
 
 def told(path: Path, records: Iterable[Record]) -> Path:
@@ -126,7 +130,8 @@ def test_a_crash_in_the_middle_leaves_everything_as_it_was(
         with pytest.raises(RuntimeError):
             take_in(message(text="lost"))
     assert export() == before
-    assert db.database.execute_sql("PRAGMA foreign_keys").fetchone() == (1,)
+    with pytest.raises(db.peewee.IntegrityError):
+        ChatSession.create(app_id=NOWHERE, user_id=ALICE)
     assert take_in(message(text="kept")) == []
 
 
@@ -305,7 +310,7 @@ def test_lines_may_come_in_any_order(take_in: Callable[..., list[str]], tmp_path
     for number in range(10):
         shuffled = [*records]
         shuffle.shuffle(shuffled)
-        app.prepare(Settings(data=tmp_path / str(number)))
+        prepare(tmp_path / str(number))
         assert take_in(*shuffled) == []
         assert export() == expected
         db.close_database()
@@ -341,7 +346,7 @@ def test_a_pipe_can_be_imported(application: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["missing", "folder"])
 def test_what_is_no_file_is_refused_in_one_line(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "folder").mkdir()
-    assert run(["import", str(tmp_path / what), "--data", str(tmp_path / "data")]) == 1
+    assert run(["import", str(tmp_path / what), *flags_of(at(tmp_path / "data"))]) == 1
     db.close_database()
     assert re.fullmatch(rf"cx-service: cannot read {tmp_path / what}: [^\n]+\n", capsys.readouterr().err)
 
@@ -539,7 +544,7 @@ def test_what_export_writes_import_takes_and_exporting_again_gives_the_same_byte
     assert take_in(first) == []
     assert export() == first
     db.close_database()
-    app.prepare(Settings(data=tmp_path / "new"))
+    prepare(tmp_path / "new")
     assert take_in(first) == []
     assert export() == first
 
@@ -560,7 +565,7 @@ def test_an_exported_file_is_for_its_owner_only_and_whole(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert target.stat().st_mode & 0o777 == 0o600
     assert target.read_bytes() == command("export", "--data", data).stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out.jsonl"]
+    assert {path.name for path in tmp_path.iterdir()} - {"data"} == {"out.jsonl"}
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "stop"])
@@ -577,11 +582,11 @@ def test_an_export_that_fails_leaves_what_was_there(
     for before in (None, "older"):
         if before:
             target.write_text(before)
-        assert run(["export", str(target), "--data", str(tmp_path / "data")]) == (
+        assert run(["export", str(target), *flags_of(at(tmp_path / "data"))]) == (
             1 if isinstance(fault, OSError) else 130
         )
         assert (target.read_text() if target.exists() else None) == before
-    assert {path.name for path in tmp_path.iterdir()} == {"data", "out.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} - {"data"} == {"out.jsonl"}
     errors = {f"cx-service: cannot write {target}: No space left on device\n"} if isinstance(fault, OSError) else set()
     assert set(capsys.readouterr().err.splitlines(keepends=True)) == errors
     db.close_database()
@@ -593,16 +598,17 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_line(
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    assert run(["export", str(tmp_path / place), "--data", str(tmp_path / "data")]) == 1
+    assert run(["export", str(tmp_path / place), *flags_of(at(tmp_path / "data"))]) == 1
     db.close_database()
     assert re.fullmatch(rf"cx-service: cannot write {tmp_path / place}: [^\n]+\n", capsys.readouterr().err)
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder", "data"}
+    assert {path.name for path in tmp_path.iterdir()} - {"data"} == {"file", "folder"}
 
 
 def test_a_reader_that_stops_early_is_no_crash(tmp_path: Path) -> None:
     command("import", "-", "--data", tmp_path / "data", input=json_lines(chat(5000)))
     line = f"{sys.executable} {ROOT}/app.py export --data {tmp_path}/data | head -n 1"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60)
+    told = environment(**where(tmp_path / "data"))
+    done = subprocess.run(["bash", "-c", line], capture_output=True, env=told, timeout=60)
     assert done.stdout == b'{"app":{"id":"%s","name":"Shop"}}\n' % APP.encode()
     assert done.stderr == b""
 
@@ -610,13 +616,12 @@ def test_a_reader_that_stops_early_is_no_crash(tmp_path: Path) -> None:
 # The progress bar.
 
 
-def on_a_terminal(*arguments: object, stdin: Any = None) -> str:
-    """What a command shows on a terminal that is its standard error."""
+def on_a_terminal(data: Path, *arguments: object, stdin: Any = None) -> str:
+    """What a command on a data folder shows on a terminal that is its standard error."""
     ours, theirs = pty.openpty()
-    line = [sys.executable, str(ROOT / "app.py"), *map(str, arguments)]
-    with subprocess.Popen(
-        line, stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=environment()
-    ) as process:
+    line = [sys.executable, str(ROOT / "app.py"), *map(str, arguments), "--data", str(data)]
+    stdin, told = stdin or subprocess.DEVNULL, environment(**where(data))
+    with subprocess.Popen(line, stdin=stdin, stdout=subprocess.DEVNULL, stderr=theirs, env=told) as process:
         os.close(theirs)
         shown = b""
         try:
@@ -631,7 +636,7 @@ def on_a_terminal(*arguments: object, stdin: Any = None) -> str:
 
 def test_a_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
     path, data = told(tmp_path / "in", chat(500)), tmp_path / "data"
-    for shown in (on_a_terminal("import", path, "--data", data), on_a_terminal("export", "--data", data)):
+    for shown in (on_a_terminal(data, "import", path), on_a_terminal(data, "export")):
         percents = [int(number) for number in re.findall(r"\r\[[# ]{40}\] +(\d+)%", shown)]
         assert percents == sorted(set(percents))
         assert len(percents) > 50
@@ -640,7 +645,7 @@ def test_a_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
 
 def test_no_bar_where_nothing_is_known_of_the_size(tmp_path: Path) -> None:
     with told(tmp_path / "in", chat()).open("rb") as file:
-        assert on_a_terminal("import", "-", "--data", tmp_path / "data", stdin=file) == ""
+        assert on_a_terminal(tmp_path / "data", "import", "-", stdin=file) == ""
 
 
 # Whatever is valid comes back.

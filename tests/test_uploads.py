@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from service import db, server
+from service import server
 from service.routes import operations
 from tests import pictures as made
-from tests.conftest import Reply
+from tests.conftest import Reply, at
+from tests.postgres import is_chosen, on_sqlite_alone
 from tests.serving import PATIENCE, Served, chat, fill, serving
+from tests.trouble import another_connection
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +105,7 @@ def data(tmp_path: Path) -> Path:
 # A store that cannot take it.
 
 
+@on_sqlite_alone
 def test_on_a_full_disk_it_is_503_until_there_is_room(disk: Callable[..., Path]) -> None:
     place = disk(12)
     fill(place / "data", chat())
@@ -123,6 +126,7 @@ def test_on_a_full_disk_it_is_503_until_there_is_room(disk: Callable[..., Path])
         assert running.stop() == 0
 
 
+@on_sqlite_alone
 def test_where_files_may_not_grow_it_is_503_until_they_may(data: Path) -> None:
     with serving(data) as running:
         token = running.log_in()
@@ -136,6 +140,7 @@ def test_where_files_may_not_grow_it_is_503_until_they_may(data: Path) -> None:
         assert upload(running, token).status == 200
 
 
+@on_sqlite_alone
 def test_on_a_read_only_disk_it_is_503(data: Path) -> None:
     with serving(data) as running:
         token = running.log_in()
@@ -157,12 +162,11 @@ def test_while_somebody_else_writes_for_too_long_it_is_503(data: Path) -> None:
     with serving(data) as running:
         token = running.log_in()
         url = show(running, token)
-        other = db.sqlite3.connect(data / db.FILE_NAME, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        assert_unavailable(upload(running, token))
-        assert running.call("GET", url).status == 200
-        other.execute("ROLLBACK")
-        other.close()
+        with another_connection(at(data)) as other:
+            other.execute("BEGIN; SELECT pg_advisory_xact_lock(0)" if is_chosen() else "BEGIN IMMEDIATE")
+            assert_unavailable(upload(running, token))
+            assert running.call("GET", url).status == 200
+            other.execute("ROLLBACK")
         assert upload(running, token).status == 200
 
 

@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import threading
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,7 +17,8 @@ from service.models import App, ChatSession, KeptAnswer, LoginSession, Message, 
 from service.routes import operations
 from service.web import build_app
 from tests.conftest import Client
-from tests.samples import NOBODY, eve_fixture, hasten, routes  # noqa: F401
+from tests.samples import NOBODY, eve_fixture, routes  # noqa: F401
+from tests.trouble import full, locked, read_only
 
 CRASHED = "Something went wrong on our side; the log has the details under this request's identifier."
 
@@ -173,37 +173,6 @@ class TestAnswersAreVerified:
         plain = with_settings(eve, settings, verify_answers=False)
         assert plain.get("/wrong-status").error == (400, "session_not_found")
         assert plain.get("/wrong-shape").data == {"text": 5}
-
-
-@contextmanager
-def locked():
-    """Another process is writing, for longer than this one waits."""
-    hasten()
-    other = db.sqlite3.connect(db.database.database)
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.rollback()
-        other.close()
-
-
-@contextmanager
-def full():
-    """No page of the disk is left."""
-    pages = db.database.execute_sql("PRAGMA page_count").fetchone()[0]
-    usual = db.database.execute_sql("PRAGMA max_page_count").fetchone()[0]
-    db.database.execute_sql(f"PRAGMA max_page_count = {pages}")
-    yield
-    db.database.execute_sql(f"PRAGMA max_page_count = {usual}")
-
-
-@contextmanager
-def read_only():
-    """The file cannot be written, not by a new connection either."""
-    db.database.pragma("query_only", 1, permanent=True)
-    yield
-    db.database.pragma("query_only", 0, permanent=True)
 
 
 class TestADatabaseThatCannotWrite:

@@ -82,7 +82,10 @@ def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) ->
         number, approved_by = verify("code", code.removeprefix(PREFIX) if code.startswith(PREFIX) else "")
     except ValueError:
         raise InvalidGrant from None
-    with write(number):
+    approval = Approval.get_or_none(Approval.id == number)
+    if approval is None:
+        raise InvalidGrant
+    with write(number, approval.user_id):  # the user too, whose other logins may be ending right now
         approval = Approval.get_or_none(Approval.id == number)
         pair = _use(approval, tokens.is_open(approved_by), verifier, redirect_uri, settings)
     if pair is None:  # after the write, which must be kept

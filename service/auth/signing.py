@@ -2,18 +2,21 @@
 
 import functools
 import hashlib
+import threading
+from time import monotonic
 from typing import Any
 
 from itsdangerous import BadData, BadSignature, URLSafeSerializer
 from itsdangerous.encoding import base64_decode, base64_encode
 
-from service import clock
 from service.models import SigningKey
 
-KNOWN = clock.MINUTE  # how long the keys are known without asking: all instances sign with a new one after that
-FORGED = clock.SECOND  # how often a text of nobody's makes us ask
+KNOWN = 60.0  # seconds for which the keys are known without asking: all instances sign with a new one after that
+FORGED = 1.0  # seconds between the times that a text of nobody's makes us ask
 
-_known: dict[str, tuple[int, tuple[str, ...]]] = {}
+_asking = threading.Lock()
+_asked_at = {KNOWN: 0.0, FORGED: 0.0}  # for either reason, by the clock that nobody sets
+_known: tuple[str, ...] = ()
 
 
 def sign(purpose: str, value: list[Any]) -> str:
@@ -36,7 +39,8 @@ def verify(purpose: str, text: str) -> list[Any]:
 
 def forget_keys() -> None:
     """Read the keys again at the next use: another database was opened."""
-    _known.clear()
+    global _known
+    _known, _asked_at[FORGED] = (), 0.0
 
 
 def _load(purpose: str, text: str) -> Any:
@@ -44,16 +48,24 @@ def _load(purpose: str, text: str) -> Any:
         return _serializer(purpose, _keys()).loads(text)
     except BadSignature:
         # Another instance may have made a key since; what is merely forged must not cost a question every time.
-        return _serializer(purpose, _keys(at_most=FORGED)).loads(text)
+        return _serializer(purpose, _keys(FORGED)).loads(text)
 
 
-def _keys(at_most: int = KNOWN) -> tuple[str, ...]:
-    """All keys, as they were read at most so many milliseconds ago."""
-    read_at, keys = _known.get("keys", (0, ()))
-    if not keys or not 0 <= clock.now() - read_at < at_most:
-        keys = tuple(SigningKey.secrets())
-        _known["keys"] = clock.now(), keys
-    return keys
+def _keys(rest: float = KNOWN) -> tuple[str, ...]:
+    """All keys, asked for anew unless they were, for the same reason, in the last `rest` seconds; one thread asks."""
+    global _known
+    if _are_due(rest):
+        with _asking:
+            if _are_due(rest):
+                try:
+                    _known = tuple(SigningKey.secrets())
+                finally:  # where there was no answer, the others do not ask in turn, each for as long
+                    _asked_at[KNOWN] = _asked_at[rest] = monotonic()
+    return _known
+
+
+def _are_due(rest: float) -> bool:
+    return not _known or monotonic() - _asked_at[rest] >= rest
 
 
 @functools.lru_cache(maxsize=256)

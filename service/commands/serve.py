@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from service import assets, db, server, transfer
+from service import assets, db, origins, server, transfer
 from service.commands import Stop
 from service.settings import Settings
 
@@ -27,6 +27,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
 
     if settings.workers < 1 or settings.threads < 1:
         raise Stop("--workers and --threads must be at least 1")
+    origins.proxy_network(settings.trusted_proxy)
     app.prepare(settings)
     try:
         sock = server.listen(settings.host, settings.port)
@@ -57,9 +58,8 @@ def fill_with_demo(url: str) -> str:
         faults = transfer.take_in([path])
         if faults:
             raise Stop(f"the demo cannot be imported: {faults[0]}")
-    people = "\n".join(
-        f"  {user.email:<24} {user.role}" for user in User.select().where(User.email.endswith("@demo.example"))
-    )
+    invented = User.select().where(User.email.endswith("@demo.example")).order_by(User.created_at, User.id)
+    people = "\n".join(f"  {user.email:<24} {user.role}" for user in invented)
     alices = ChatSession.select().join(User, on=(ChatSession.user_id == User.id)).where(User.email == DEMO_EMAIL)
     longest = alices.order_by(ChatSession.public_total.desc()).first()
     if longest is None or not people:

@@ -5,21 +5,19 @@ connection that a transaction does not set for itself, so that PgBouncer may sta
 """
 
 import hashlib
-import logging
 import re
 import select
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import peewee
 
 from service import clock
 from service.db.engine import Engine, Order, Unusable
+from service.db.standby import Standby, Unanswered
 
-log = logging.getLogger("cx.server")
 exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
 OLDEST = 130000  # of the server: trusted extensions, and what libpq asks of a standby
@@ -33,17 +31,19 @@ DEFAULTS = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
+    "target_session_attrs": "primary",
 }
+OF_A_REPLICA = {"connect_timeout": 2, "tcp_user_timeout": 2_000, "target_session_attrs": "any"}  # the primary is there
 LOCK_TIMEOUT = "5s"  # as long as SQLite waits
-NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('transaction_read_only')::bool"
 KEY = "key_"
 TRIES = 5  # of a statement that crossed another
-REST = 5.0  # seconds in which a replica that failed is not asked
-PATIENCE = (0.0, 0.002, 0.004)  # seconds between the times that a replica is asked whether it has caught up
+WRITES = ("INSERT", "UPDATE", "DELETE")
+SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = ("40001", "40P01")  # serialization_failure, also of a standby that had to go on; deadlock_detected
-UNAVAILABLE = re.compile(r"08...|40001|40P01|53...|55P03|57014|57P0.|58030|25006")
+UNAVAILABLE = re.compile(r"08...|25006|25P0[34]|40001|40P01|53...|55000|55P03|57014|57P0.|58030")
 
 # The words of SQLite that columns and conditions are rendered with; the digits of a number are the same on both.
 FUNCTIONS = (
@@ -51,9 +51,16 @@ FUNCTIONS = (
         AS $$ SELECT coalesce(to_json($1)::text, 'null') $$""",
     """CREATE OR REPLACE FUNCTION json_quote(bigint) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
         AS $$ SELECT coalesce($1::text, 'null') $$""",
-    r"""CREATE OR REPLACE FUNCTION json_quote(double precision) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-        AS $$ SELECT coalesce(regexp_replace($1::text, '^(-?\d+)(e|$)', '\1.0\2'), 'null') $$""",
+    # With 15 digits, as SQLite is told to: the shortest text that PostgreSQL finds for a number may have more.
+    r"""CREATE OR REPLACE FUNCTION printf(text, double precision) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+        AS $$ SELECT CASE WHEN $2 = 0 OR abs($2) >= 1e-4 AND abs($2) < 1e15
+            THEN regexp_replace($2::numeric::text, '^(-?\d+)$', '\1.0')
+            ELSE regexp_replace(ltrim(to_char($2, '9.99999999999999EEEE')), '(\.\d+?)0*e', '\1e') END $$""",
 )
+
+
+class _Here(threading.local):
+    reading: "Postgresql | None" = None  # the replica that answers this thread's statements
 
 
 class Postgresql(Engine, peewee.PostgresqlDatabase):
@@ -69,17 +76,17 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
                 "this installation lacks the driver of PostgreSQL: use cx-service-postgresql.pyz, "
                 "or pip install 'cx-service[postgresql]'"
             )
-        defaults = {**DEFAULTS, "target_session_attrs": "read-write" if writable else "any"}
+        defaults = DEFAULTS if writable else DEFAULTS | OF_A_REPLICA
         try:
             given = driver.conninfo.conninfo_to_dict(url)
         except driver.ProgrammingError:
             raise Unusable("the address of the database is not a postgresql:// URL") from None
         self._driver, self._where, self._leads = driver, {**defaults, **given}, writable
         self.name = f"postgresql://{given.get('host', 'localhost')}/{given.get('dbname', '')}"
-        self._replica = Postgresql(replica, writable=False) if replica else None
-        self._rests_until = 0.0
-        self._here = threading.local()  # `.reading`: the replica that answers this thread's statements
+        self._standby = Standby(Postgresql(replica, writable=False)) if replica else None
+        self._here = _Here()
         super().__init__(url, prefer_psycopg3=True)
+        self._lock = nullcontext()  # Peewee's would let only one thread at a time wait for a server that is gone
 
     def _connect(self) -> Any:
         # No prepared statements: before 1.21, PgBouncer lets them meet another connection.
@@ -96,38 +103,37 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return super().cursor(named_cursor)
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
-        """Execute a statement; outside a transaction again, a few times, if it was undone since it crossed another."""
-        replica = getattr(self._here, "reading", None)
-        if replica:
-            return replica.execute_sql(sql, params)
+        """Execute a statement; outside a transaction again, a few times, if it was undone since it crossed another.
+
+        What writes alone gets a transaction to itself: only there is its waiting for rows bounded.
+        """
+        if self._here.reading:
+            return self._here.reading.execute_sql(sql, params)
+        if self.in_transaction():
+            return super().execute_sql(sql, params)
         for left in reversed(range(TRIES)):
             try:
-                return super().execute_sql(sql, params)
+                with self.atomic() if sql.startswith(WRITES) else nullcontext():
+                    return super().execute_sql(sql, params)
             except peewee.OperationalError as error:
-                if not left or self.in_transaction() or not self.is_conflict(error):
+                if not left or not self.is_conflict(error):
                     raise
         raise AssertionError("unreachable")
 
     def disconnect(self) -> None:
         if not self.is_closed():
             self.close()
-        if self._replica:
-            self._replica.disconnect()
+        if self._standby:
+            self._standby.database.disconnect()
 
     def _is_lost(self) -> bool:
-        """Whether the server has said goodbye while nothing was asked of it."""
+        """Whether the server has said something while nothing was asked of it, which is goodbye."""
         connection = self._state.conn
         if connection.closed:
             return True
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
-        if not poll.poll(0):
-            return False
-        try:
-            connection.pgconn.consume_input()  # a notice, or the end
-        except self._driver.Error:
-            return True
-        return bool(connection.pgconn.status != self._driver.pq.ConnStatus.OK)
+        return bool(poll.poll(0))
 
     def _forget_connection(self) -> None:
         connection = self._state.conn
@@ -140,7 +146,8 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
     def begin(self, mode: str = "", *locks: str) -> None:  # type: ignore[override]
         """Begin a transaction, take locks, and take the time: the server's clock is the one that all instances share.
 
-        The time is read last, so that whoever waited for a lock is later than whoever held it.
+        The time is read last, so that whoever waited for a lock is later than whoever held it. Where nothing can be
+        written, a transaction that was meant to write does not begin, so that whoever asks for one knows.
         """
         cursor = self.cursor()
         opening = (f"BEGIN {mode}", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'", *locks, NOW)
@@ -152,8 +159,13 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
             raise
         while cursor.nextset():
             pass
+        now, is_read_only = cursor.fetchone()
+        if is_read_only and not mode:
+            self.rollback()
+            with exceptions:
+                raise self._driver.errors.ReadOnlySqlTransaction("the server takes no writes")
         if self._leads:
-            clock.follow(cursor.fetchone()[0])
+            clock.follow(now)
 
     def commit(self) -> None:
         """Commit. Never on another connection than the one that the transaction began on, where it would be nothing."""
@@ -182,49 +194,28 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Several reads that see one state, of a replica if there is one that has caught up."""
-        if self.in_transaction() or getattr(self._here, "reading", None):
+        with self.reading():
+            source = self._here.reading or self
+            with nullcontext() if source.in_transaction() else source.atomic(SNAPSHOT):
+                yield
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Reads, of a replica if there is one that has caught up. Raises Unanswered where it fails in the middle."""
+        standby = self._standby
+        if not standby or self.in_transaction() or self._here.reading or not standby.is_as_new_as(self):
             yield
             return
-        replica = self._fresh_replica()
-        if replica is None:
-            with self.atomic("ISOLATION LEVEL REPEATABLE READ READ ONLY"):
-                yield
-            return
+        self._here.reading = standby.database
         try:
-            with replica.snapshot():
-                self._here.reading = replica
-                yield
-        except peewee.OperationalError as error:
-            self._rest(error)
-            raise
+            yield
+        except peewee.DatabaseError as error:
+            if not self.is_unavailable(error):
+                raise
+            standby.rest(error)
+            raise Unanswered(str(error)) from error
         finally:
             self._here.reading = None
-
-    def reading(self) -> AbstractContextManager[None]:
-        return self.snapshot() if self._replica else nullcontext()
-
-    def _fresh_replica(self) -> "Postgresql | None":
-        """The replica, if it has replayed all that was written until now: so everybody reads what they wrote.
-
-        Comparing positions needs no memory of who wrote what, which several instances would have to share.
-        """
-        if self._replica is None or time.monotonic() < self._rests_until:
-            return None
-        (written,) = self.execute_sql("SELECT pg_current_wal_flush_lsn()").fetchone()
-        try:
-            for pause in PATIENCE:
-                time.sleep(pause)
-                caught_up = self._replica.execute_sql("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (written,))
-                if caught_up.fetchone()[0]:
-                    return self._replica
-        except peewee.OperationalError as error:
-            self._rest(error)
-        return None
-
-    def _rest(self, error: BaseException) -> None:
-        log.warning("the replica is left alone for %s seconds: %s", REST, error)
-        self._rests_until = time.monotonic() + REST
 
     # Errors.
 
@@ -234,8 +225,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return UNAVAILABLE.fullmatch(state) is not None if state else isinstance(error, peewee.OperationalError)
 
     def is_conflict(self, error: BaseException) -> bool:
-        resting = self._replica is not None and time.monotonic() < self._rests_until
-        return _state_of(error) in CONFLICTS or (resting and self.is_unavailable(error))
+        return isinstance(error, Unanswered) or _state_of(error) in CONFLICTS
 
     # SQL.
 
@@ -256,8 +246,8 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return peewee.Expression(column, peewee.OP.LIKE, peewee.Value(f"%{pattern}%"))
 
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        source = getattr(self._here, "reading", None) or self
-        with source.connection().cursor(name="rows") as cursor:
+        source = self._here.reading or self
+        with exceptions, source.connection().cursor(name="rows") as cursor:
             yield from cursor.execute(sql)
 
     def adapt(self, statement: str) -> str:
@@ -284,5 +274,5 @@ def _lock(things: Sequence[str]) -> str:
 
 def _state_of(error: BaseException | None) -> str:
     """The SQLSTATE of an error of ours."""
-    original = error.args[0] if isinstance(error, peewee.DatabaseError) and error.args else error
+    original = getattr(error, "orig", error)  # the driver's, where Peewee has made it its own
     return getattr(original, "sqlstate", None) or ""

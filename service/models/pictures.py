@@ -42,7 +42,7 @@ class Avatar(Table):
     @classmethod
     def reach(cls, caller: object, id: str, *above: Any) -> "Avatar":
         """The picture, for everybody who knows its name. Raises NotFound."""
-        avatar = cls.get_or_none(cls.name == id)
+        avatar = cls.get_or_none(cls.name == id) if NAME.fullmatch(id) else None  # PostgreSQL takes no text with NUL
         if avatar is None:
             raise NotFound
         return avatar

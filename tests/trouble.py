@@ -1,0 +1,82 @@
+"""A database in trouble, as this thread's connection meets it: each kind in SQLite's way and in PostgreSQL's."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import psycopg
+
+from service import db
+from service.db import postgresql
+from service.models import TABLES
+from service.settings import Settings
+from tests.postgres import is_chosen
+
+DISK_FULL = """CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql
+    AS $$ BEGIN RAISE 'No space left on device' USING ERRCODE = '53100'; END $$"""
+
+
+@contextmanager
+def between(begin: str, end: str) -> Iterator[None]:
+    """Between two statements, the second of which comes whatever happens."""
+    db.database.execute_sql(begin)
+    try:
+        yield
+    finally:
+        db.database.execute_sql(end)
+
+
+def another_connection(settings: Settings | None = None) -> Any:
+    """A connection of somebody else to the open database, or to that of some settings; it commits by itself."""
+    where = (settings.database or settings.data / db.FILE_NAME) if settings else db.database.database
+    if is_chosen():
+        return closing(psycopg.connect(where, autocommit=True))
+    return closing(db.sqlite3.connect(where, isolation_level=None))
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Somebody else is writing, for longer than this one waits."""
+    if is_chosen():
+        usual = postgresql.LOCK_TIMEOUT
+        tables = ", ".join(f'"{table._meta.table_name}"' for table in TABLES)
+        with another_connection() as other:
+            other.execute(f"BEGIN; SELECT pg_advisory_xact_lock(0); LOCK TABLE {tables} IN EXCLUSIVE MODE")
+            postgresql.LOCK_TIMEOUT = "20ms"
+            try:
+                yield
+            finally:
+                postgresql.LOCK_TIMEOUT = usual
+    else:
+        db.database.execute_sql("PRAGMA busy_timeout = 20")
+        with another_connection() as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+
+
+@contextmanager
+def full() -> Iterator[None]:
+    """No page of the disk is left for another row."""
+    if is_chosen():
+        with ExitStack() as stack:
+            stack.enter_context(between(DISK_FULL, "DROP FUNCTION disk_full CASCADE"))
+            for table in TABLES:
+                where = f'BEFORE INSERT ON "{table._meta.table_name}"'
+                db.database.execute_sql(f"CREATE TRIGGER disk_full {where} EXECUTE FUNCTION disk_full()")
+            yield
+    else:
+        pages, usual = (db.database.execute_sql(f"PRAGMA {name}_count").fetchone()[0] for name in ("page", "max_page"))
+        with between(f"PRAGMA max_page_count = {pages}", f"PRAGMA max_page_count = {usual}"):
+            yield
+
+
+@contextmanager
+def read_only() -> Iterator[None]:
+    """Nothing can be written: the disk is mounted so, or the server is."""
+    if is_chosen():
+        with between("SET default_transaction_read_only = on", "SET default_transaction_read_only = off"):
+            yield
+    else:
+        db.database.pragma("query_only", 1, permanent=True)  # of a new connection too
+        yield
+        db.database.pragma("query_only", 0, permanent=True)
