@@ -4,7 +4,6 @@ The target changes in one transaction, in which it also gives back what it took:
 one at a time; no table is ever in memory.
 """
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -14,6 +13,7 @@ import peewee
 
 from service import db, migrations
 from service.db import Table
+from service.db.engine import exceptions
 from service.fields import Column
 from service.models import TABLES, SigningKey
 
@@ -21,20 +21,12 @@ Database = Any  # an Engine, which is one of Peewee's databases as well
 Row = tuple[Any, ...]
 Progress = Callable[[int], None]
 
-exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
-
 # The types of columns: how a value is read, so that both databases give the same, and what it may be.
 KINDS: dict[str, tuple[str, Any]] = {
     "TEXT": ("{}", str),
     "BIGINT": ("{}", int),
     "BOOL": ("CAST({} AS INTEGER)", Literal[0, 1]),
     "REAL": ("{} + 0.0", float),  # SQLite keeps no negative zero
-}
-
-# What tells a database from every other one, whichever address it was opened at.
-IDENTITIES = {
-    "sqlite": "PRAGMA database_list",
-    "postgresql": "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()",
 }
 
 
@@ -84,7 +76,7 @@ def copy(source: Database, target: Database, progress: Progress = lambda rows: N
     """
     db.database.initialize(target)
     try:
-        if _identity(source) == _identity(target):
+        if source.identity() == target.identity():
             raise Uncopyable(f"{source.name} cannot be copied into itself")
         with target.write():
             migrations.migrate()
@@ -98,10 +90,6 @@ def copy(source: Database, target: Database, progress: Progress = lambda rows: N
     return {table._meta.table_name: tally.rows for table, tally in given.items()}
 
 
-def _identity(database: Database) -> Row:
-    return tuple(database.execute_sql(IDENTITIES[database.kind]).fetchone())
-
-
 def _make_way(target: Database) -> None:
     """See that the target is empty, but for the key that a new database gets at its first start: that one goes."""
     for table in TABLES:
@@ -112,7 +100,10 @@ def _make_way(target: Database) -> None:
 
 def _transfer(source: Database, target: Database, table: type[Table], progress: Progress) -> Tally:
     tally = Tally(progress)
-    _write(target, table, tally.watch(_rows(source, table)))
+    rows = tally.watch(_rows(source, table))
+    if target.kind == "postgresql":
+        rows = _without_nul(table, rows)
+    target.fill(_name(table), [column.sql for column in table._meta.sorted_fields], rows)
     return tally
 
 
@@ -144,20 +135,6 @@ def _rows(database: Database, table: type[Table]) -> Iterator[Row]:
         raise Uncopyable(_fault(table, row, int(place.strip("`$[]")), reason)) from None
     except peewee.OperationalError as error:  # a text that is not UTF-8, or a lost connection
         raise Uncopyable(f"nothing was copied: {_name(table)} cannot be read: {_reason(error)}") from None
-
-
-def _write(target: Database, table: type[Table], rows: Iterator[Row]) -> None:
-    """Insert rows; PostgreSQL has a way of its own, which takes a quarter of the time."""
-    columns = table._meta.sorted_fields
-    into = f"{_name(table)} ({', '.join(column.sql for column in columns)})"
-    with exceptions, contextlib.closing(target.cursor()) as cursor:
-        if target.kind == "postgresql":
-            with cursor.copy(f"COPY {into} FROM STDIN") as lines:
-                for row in _without_nul(table, rows):
-                    lines.write_row(row)
-        else:
-            marks = ", ".join([target.param] * len(columns))
-            cursor.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)
 
 
 def _without_nul(table: type[Table], rows: Iterable[Row]) -> Iterator[Row]:

@@ -209,10 +209,10 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
     )
     identifiers = [row[0] for row in rows]
     before = sessions_of(table, identifiers)
-    for row in rows:
-        if table is User:
+    if table is User:
+        for row in rows:
             User.end_sessions_of_another_password(*(row[names.index(name)] for name in ('"id"', '"password_hash"')))
-        db.database.execute_sql(sql, row)
+    db.database.execute_many(sql, rows)
     return before | sessions_of(table, identifiers)
 
 

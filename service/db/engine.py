@@ -1,10 +1,12 @@
 """What a database has to do for us beyond Peewee: each of the two answers these questions in a module of its own."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import peewee
+
+exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
 
 class Unusable(Exception):
@@ -74,6 +76,20 @@ class Engine:
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a long answer, never all of them in memory; inside a snapshot."""
         raise NotImplementedError
+
+    def identity(self) -> tuple[Any, ...]:
+        """What tells this database from every other one, whichever address it was opened at."""
+        raise NotImplementedError
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement once for each row, with its values."""
+        with exceptions, closing(self.cursor()) as cursor:  # type: ignore[attr-defined]
+            cursor.executemany(sql, rows)
+
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert very many rows into a table; names are quoted already."""
+        marks = ", ".join([self.param] * len(columns))  # type: ignore[attr-defined]
+        self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
 
     def adapt(self, statement: str) -> str:
         """A statement of a migration as this database takes it."""

@@ -8,17 +8,15 @@ import hashlib
 import re
 import select
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import peewee
 
 from service import clock
-from service.db.engine import Engine, Order, Unusable
+from service.db.engine import Engine, Order, Unusable, exceptions
 from service.db.standby import Standby, Unanswered
-
-exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
 OLDEST = 130000  # of the server: trusted extensions, and what libpq asks of a standby
 
@@ -249,6 +247,17 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         source = self._here.reading or self
         with exceptions, source.connection().cursor(name="rows") as cursor:
             yield from cursor.execute(sql)
+
+    def identity(self) -> tuple[Any, ...]:
+        known = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()"
+        return tuple(self.execute_sql(known).fetchone())
+
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """By COPY, which takes a quarter of the time."""
+        into = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+        with exceptions, self.cursor() as cursor, cursor.copy(into) as lines:
+            for row in rows:
+                lines.write_row(row)
 
     def adapt(self, statement: str) -> str:
         """Texts sort by their bytes, as they do in SQLite; a cursor's position means the same in both."""

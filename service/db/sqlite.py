@@ -98,6 +98,9 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
         return iter(self.execute_sql(sql))
 
+    def identity(self) -> tuple[Any, ...]:
+        return tuple(self.execute_sql("PRAGMA database_list").fetchone())
+
     def rewrite(self) -> None:
         self.execute_sql("VACUUM")
         busy, *_ = self.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
