@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from service.settings import Settings
 from service.signature import Origin
+from service.waiting import Patience
 
 _AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send backslashes, which paths of ours lack
 
@@ -32,7 +33,9 @@ def read_origin(environ: dict[str, Any], settings: Settings) -> Origin:
         settings.public_url.rstrip("/") or f"{scheme}://{environ.get('HTTP_HOST', '')}",
         path,
         {name: value for name, _, value in pairs},
+        environ.get("HTTP_ACCEPT_LANGUAGE", ""),
         is_navigation(environ),
+        environ.get("cx.patience", Patience()),
     )
 
 

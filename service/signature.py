@@ -6,7 +6,8 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct
 
 from service import clock
-from service.db import Position
+from service.db import Page, Position
+from service.waiting import Patience
 
 LowerBound = Annotated[
     str,
@@ -30,16 +31,23 @@ class Origin(Struct, frozen=True):
     site: str = ""  # under which we were asked: https://chat.example
     path: str = ""  # and query, as asked for
     cookies: dict[str, str] = {}
+    languages: str = ""  # that the client would like, as in its Accept-Language
     is_navigation: bool = False  # a browser asks for something to show to a person
+    patience: Patience = Patience()  # whether, and how long, it may wait
 
 
 class Html(NamedTuple):
-    """A page for people: a template in templates/ and what it shows; `scripted` ones may run scripts of ours."""
+    """A page for people: a template in templates/ and what it shows; `scripted` ones may run scripts of ours.
+
+    Of a `page` of a list, the template gets the `next_cursor`.
+    """
 
     template: str
     values: dict[str, Any] = {}
     scripted: bool = False
     cookie: str = ""  # a Set-Cookie line
+    status: int = 0  # where it is not that of success
+    page: Page[Any] | None = None
 
 
 class Moved(NamedTuple):
@@ -50,11 +58,15 @@ class Moved(NamedTuple):
 
 
 class Media(NamedTuple):
-    """Bytes of a type that the declaration names; `tag` changes when they do, `lasting` ones never do."""
+    """Bytes of a type that the declaration names; `tag` changes when they do, `lasting` ones never do.
+
+    Without a tag they get one that is made of them. `personal` ones may be kept by the client and nobody on the way.
+    """
 
     content: bytes
-    tag: str
+    tag: str = ""
     lasting: bool = False
+    personal: bool = False
 
 
 class File(NamedTuple):

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,24 +15,21 @@ from typing import Any
 
 import msgspec
 from waitress.adjustments import Adjustments
-from waitress.buffers import OverflowableBuffer
 from waitress.channel import HTTPChannel
-from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
-from waitress.utilities import BadRequest, Error
 
+from service.asking import asking
+from service.server.reading import Request
+from service.server.workers import STOPPING, Workers
 from service.settings import Settings
+from service.waiting import News, Pause, WaitingRoom, nothing
 
 log = logging.getLogger("cx.server")
 
 UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
 PATIENCE = 10.0  # seconds until draining ends, whatever is still running
-BACK_OFF = 1.0  # seconds before a worker that died is replaced
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-KEPT = 8 * 1024 * 1024  # bytes of a body; more than any operation takes
-LINE = 4096  # bytes that part the chunks of a body, or follow the last
 CODES = {
     400: "bad_request",
     413: "body_too_large",
@@ -43,59 +39,13 @@ CODES = {
 }
 
 
-class _NoRoom(Error):  # type: ignore[misc]
-    code, reason = 503, "Service Unavailable"
-
-
-class _Body(OverflowableBuffer):  # type: ignore[misc]
-    """What a client sends, in a temporary file from 512 KiB on; what cannot be kept is counted and passed over."""
-
-    length = 0
-    lost = ""  # why it could not be kept
-
-    def append(self, data: bytes) -> None:
-        self.length += len(data)
-        if self.lost or self.length > KEPT:
-            return
-        try:
-            super().append(data)
-        except OSError as error:
-            self.lost = error.strerror or str(error)
-            self.close()
-
-    def __len__(self) -> int:
-        return self.length
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # closing a file writes what it still holds
-            super().close()
-
-
-class _Request(HTTPRequestParser):  # type: ignore[misc]
-    def parse_header(self, header_plus: bytes) -> None:
-        try:
-            super().parse_header(header_plus)
-        except ValueError:  # a length of thousands of digits, an address with half a bracket
-            raise ParsingError("Header is not readable") from None
-        if self.chunked and "CONTENT_LENGTH" in self.headers:
-            raise ParsingError("Content-Length beside Transfer-Encoding")
-        if self.body_rcv is not None:  # an empty one is false
-            self.body_rcv.buf = _Body(self.adj.inbuf_overflow)
-
-    def received(self, data: bytes) -> int:
-        consumed: int = super().received(data)
-        body = self.body_rcv
-        if body is None:
-            return consumed
-        if self.chunked and len(body.control_line) + len(body.trailer) > LINE:  # joined anew at every read
-            self.error, self.completed = BadRequest("Chunks are parted by too much"), True
-        elif self.completed and not self.error and body.buf.lost:
-            log.error("a request could not be kept: %s", body.buf.lost)
-            self.error = _NoRoom("There is no room for this request right now")
-        return consumed
-
-
 class _Answer(WSGITask):  # type: ignore[misc]
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        self.request.begun = getattr(self.request, "begun", time.monotonic())
+        environ["cx.patience"] = self.channel.server.waiting.patience(self.request.begun)
+        return environ
+
     def build_response_header(self) -> bytes:
         if self.channel.server.draining:
             self.set_close_on_finish()
@@ -118,9 +68,24 @@ class _Refusal(ErrorTask):  # type: ignore[misc]
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
-    parser_class = _Request
+    parser_class = Request
     task_class = _Answer
     error_task_class = _Refusal
+    is_aside = False
+
+    def service(self) -> None:
+        """Answer a request, or put it aside if it waits; what follows it on the connection waits behind it."""
+        self.is_aside = False
+        try:
+            super().service()
+        except Pause as pause:
+            self.is_aside = True
+            self.server.waiting.admit(self, pause)
+            self.server.pull_trigger()
+
+    def readable(self) -> bool:
+        """Also while it is aside, to see the client go; not on and on, when there is more to read."""
+        return bool(super().readable() or (self.is_aside and len(self.requests) == 1 and self.request is None))
 
     def handle_close(self) -> None:
         """Close; what was sent and not read is read away first, else the kernel takes our last answer back.
@@ -147,7 +112,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
     channel_class = _Channel
     draining = False
 
-    def __init__(self, application: Any, sock: socket.socket, settings: Settings) -> None:
+    def __init__(
+        self,
+        application: Any,
+        sock: socket.socket,
+        settings: Settings,
+        news: News = nothing,
+    ) -> None:
         adjustments = Adjustments(
             threads=settings.threads,
             ident=None,
@@ -161,6 +132,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
+        self.waiting = WaitingRoom(news, self.add_task)
         super().__init__(
             application, {}, True, sock, dispatcher=dispatcher, adj=adjustments, sockinfo=where, bind_socket=False
         )
@@ -170,6 +142,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         while not is_over():
             self._turn(1.0)
         self.handle_accepted_already()
+        self.waiting.close()
         begun = time.monotonic()
         while self.active_channels and time.monotonic() - begun < PATIENCE:
             self._turn(0.05)
@@ -204,14 +177,16 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Settings) -> int:
+def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News = nothing) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
-    if settings.workers == 1:
-        return _work(make_application, sock, settings)
-    return _Workers(lambda: _work(make_application, sock, settings), sock, settings.workers).run()
+
+    def work() -> int:
+        return _work(make_application, sock, settings, news)
+
+    return work() if settings.workers == 1 else Workers(work, sock, settings.workers).run()
 
 
-def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings) -> int:
+def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News) -> int:
     stop = threading.Event()
     servers: list[Server] = []
 
@@ -225,61 +200,7 @@ def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Se
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
-    servers.append(Server(make_application(), sock, settings))
-    servers[0].run_until(stop.is_set)
+    servers.append(Server(make_application(), sock, settings, news))
+    with asking(settings, stop):
+        servers[0].run_until(stop.is_set)
     return 0
-
-
-class _Workers:
-    """The parent process: keeps a number of workers running, and takes them down together."""
-
-    def __init__(self, work: Callable[[], int], sock: socket.socket, count: int) -> None:
-        self.work, self.sock, self.count = work, sock, count
-        self.running: set[int] = set()
-        self.stopping = False
-
-    def run(self) -> int:
-        for number in STOPPING:
-            signal.signal(number, self.stop)
-        for _ in range(self.count):
-            self.start()
-        failed = 0
-        while self.running:
-            try:
-                process, status = os.wait()
-            except InterruptedError:
-                continue
-            self.running.discard(process)
-            if self.stopping:
-                failed |= int(status != 0)
-            else:
-                log.error("worker %s ended with status %s; starting another", process, status)
-                time.sleep(BACK_OFF)
-                self.start()
-        return failed
-
-    def start(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the worker minds them, and we know of the worker
-        if not self.stopping:
-            process = os.fork()
-            if process == 0:
-                self.be_worker()
-            self.running.add(process)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-
-    def be_worker(self) -> None:
-        """Work, then leave without what the parent registered for its own end."""
-        status = 1
-        try:
-            status = self.work()
-        except BaseException:
-            log.exception("worker failed")
-        sys.stderr.flush()
-        os._exit(status)
-
-    def stop(self, *_: Any) -> None:
-        self.stopping = True
-        self.sock.close()  # as long as we held it, the kernel would take connections that no worker answers
-        for process in self.running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
