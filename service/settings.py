@@ -1,6 +1,7 @@
 """Settings: each declared once, with its flag, its `CX_…` variable, its default and its sentence.
 
-A flag beats a variable beats the default. Read once at the start and frozen.
+A flag beats a variable beats the default. Read once at the start and frozen. A secret has no flag, since everybody on
+a host can read the command lines of its processes.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from typing import Any
 
 
 def _setting(default: Any, about: str, **more: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"about": about, **more})
+    return dataclasses.field(default=default, repr="secret" not in more, metadata={"about": about, **more})
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Settings:
     login_failures: int = _setting(20, "failed logins for an account from one network in 15 minutes")
     login_failures_account: int = _setting(50, "failed logins for an account in an hour")
     login_failures_network: int = _setting(100, "failed logins from a network in 15 minutes")
+    assistant_url: str = _setting(
+        "", "address of an OpenAI-style API that answers for bots, such as https://ai.example/v1"
+    )
+    assistant_model: str = _setting("", "model that the assistant is asked for")
+    assistant_key: str = _setting("", "key of the assistant", secret=True)
     log_level: str = _setting("info", "least urgent log lines to write", choices=("debug", "info", "warning", "error"))
     verify_answers: bool = _setting(False, "check every answer against its declaration, for tests", hidden=True)
 
@@ -47,7 +53,7 @@ class Settings:
 def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
     """Give a command the flags of some settings, or of all."""
     for setting in dataclasses.fields(Settings):
-        if names and setting.name not in names:
+        if (names and setting.name not in names) or setting.metadata.get("secret"):
             continue
         about = f"{setting.metadata['about']} [{variable(setting.name)}; {shown_default(setting)}]"
         options: dict[str, Any] = {"default": None, "help": about.replace("%", "%%")}

@@ -14,6 +14,7 @@ from tests.serving import ROOT, environment
 
 SETTINGS = dataclasses.fields(Settings)
 VISIBLE = [setting for setting in SETTINGS if not setting.metadata.get("hidden")]
+FLAGS = [setting for setting in SETTINGS if not setting.metadata.get("secret")]
 
 
 def read(*arguments: str, **variables: str) -> Settings:
@@ -36,7 +37,7 @@ def another(setting: "dataclasses.Field[Any]", number: int) -> tuple[str, Any]:
     return text, (text,) if isinstance(setting.default, tuple) else text
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", FLAGS, ids=lambda setting: setting.name)
 def test_a_flag_beats_a_variable_beats_the_default(setting: "dataclasses.Field[Any]") -> None:
     flag, name = f"--{setting.name.replace('_', '-')}", variable(setting.name)
     assert getattr(read(), setting.name) == setting.default
@@ -47,6 +48,13 @@ def test_a_flag_beats_a_variable_beats_the_default(setting: "dataclasses.Field[A
     else:
         text, by_flag = another(setting, 2)
         assert getattr(read(flag, text, **{name: another(setting, 1)[0]}), setting.name) == by_flag != value
+
+
+def test_a_secret_has_no_flag_and_is_not_shown() -> None:
+    assert read(CX_ASSISTANT_KEY="hush").assistant_key == "hush"
+    assert "hush" not in repr(read(CX_ASSISTANT_KEY="hush"))
+    with pytest.raises(SystemExit):
+        read("--assistant-key", "hush")
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -96,7 +104,7 @@ def test_the_help_of_serve_shows_every_setting_with_its_variable_and_default(
     shown = capsys.readouterr().out
     for setting in SETTINGS:
         is_visible = f"[{variable(setting.name)}; {shown_default(setting)}]" in shown
-        assert is_visible is (setting in VISIBLE)
+        assert is_visible is (setting in VISIBLE and setting in FLAGS)
 
 
 def test_the_readme_lists_every_setting_with_its_default() -> None:
