@@ -21,13 +21,19 @@ class Forms(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str]]] = []
+        self.field = ""  # the select whose options are being read
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag == "form":
             self.found.append((given["action"], {}))
-        elif tag == "input":
+        elif tag in ("select", "textarea"):
+            self.field = given["name"]
+            self.found[-1][1][self.field] = ""
+        elif tag == "option" and "selected" in given:
+            self.found[-1][1][self.field] = given["value"]
+        elif tag == "input" and (given.get("type") != "checkbox" or "checked" in given):
             self.found[-1][1][given["name"]] = given.get("value", "")
 
 
@@ -65,7 +71,7 @@ class Browser:
             headers["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         raw = None if form is None else urlencode(form).encode()
         self.path = path
-        self.reply = self.client.call(method, f"/{path}", raw=raw, **headers)
+        self.reply = self.client.call(method, f"/{path.partition('#')[0]}", raw=raw, **headers)
         self.keep(self.reply.headers.get("Set-Cookie", ""))
         if self.reply.status == 303:
             return self.open(self.reply.headers["Location"])

@@ -32,7 +32,7 @@ CONSENT = (
     f"&install_id={'i' * 128}&install_name=Anna%27s%20laptop&scope=chats:read%20{'nonsense' * 20}"
 )
 FAULTS = f"/api/v1/auth/cli/authorize?client_id={'w' * 300}"
-PAGES = {"home": "/", "reference": "/docs", "consent": CONSENT, "faults": FAULTS}
+PAGES = {"inbox": "/", "reference": "/docs", "consent": CONSENT, "faults": FAULTS}
 
 every_page = pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
 every_part = pytest.mark.parametrize("name", PARTS)
@@ -177,7 +177,7 @@ def test_a_page_holds_no_script_or_style_and_names_only_parts_that_exist(path: s
 def test_a_page_may_load_nothing_from_elsewhere_nor_be_framed(path: str, alice: Client) -> None:
     sent = alice.get(f"/{path}")
     policy = dict(directive.split(" ", 1) for directive in sent.headers["Content-Security-Policy"].split("; "))
-    scripted = {"script-src": "'self'", "connect-src": "'self'"} if path == "/docs" else {}
+    scripted = {"script-src": "'self'", "connect-src": "'self'"} if path in ("/", "/docs") else {}
     assert policy == scripted | {
         "default-src": "'none'",
         "style-src": "'self'",
@@ -214,7 +214,7 @@ def operation_ids(server: Served) -> set[str]:
 
 def sign_in(page: Page, password: str = PASSWORD) -> None:
     page.get_by_label("E-mail address").fill("alice@example.com")
-    page.get_by_label("Password").fill(password)
+    page.get_by_label("Password", exact=True).fill(password)
     page.get_by_role("button", name="Sign in", exact=True).click()
 
 
@@ -246,7 +246,7 @@ def execute(block: Locator) -> tuple[str, str]:
 class TestTheBrowser:
     def test_notes_what_a_page_must_not_do(self, visit: Callable[..., Visit]) -> None:
         guest = visit()
-        guest.open("/").evaluate(
+        guest.open("/sign-in").evaluate(
             "document.body.append(Object.assign(new Image(), {src: 'https://elsewhere.example/x'}))"
         )
         expect(guest.page.locator("img")).to_have_count(1)
@@ -261,7 +261,7 @@ class TestTheBrowser:
 
     def test_reaches_nothing_but_this_machine(self, visit: Callable[..., Visit]) -> None:
         guest = visit(bypass_csp=True)
-        guest.open("/")
+        guest.open("/sign-in")
         said = guest.page.evaluate("fetch('http://elsewhere.example/').then(() => 'reached', () => 'nowhere')")
         assert said == "nowhere"
         assert "http://elsewhere.example/" in guest.faults()
@@ -306,7 +306,7 @@ class TestTheReference:
         with page.expect_response("**/auth/logout"):
             page.get_by_role("button", name="Sign out", exact=True).click()
         expect(page.get_by_label("E-mail address")).to_be_focused()
-        expect(page.get_by_label("Password")).to_have_value("")
+        expect(page.get_by_label("Password", exact=True)).to_have_value("")
         assert server.call("GET", "/api/v1/users/me/settings", token=token).status == 401
         guest.expected = ("401",)
         assert execute(page.locator(".opblock.is-open"))[0] == "401"
@@ -455,7 +455,9 @@ class TestTheReference:
 def test_a_page_is_calm_fits_and_follows_light_and_dark(
     path: str, width: int, colours: str, visit: Callable[..., Visit], server: Served
 ) -> None:
-    credentials = {} if path == "/docs" else {"Authorization": f"Bearer {server.log_in()}"}
+    token = server.log_in()
+    server.call("PATCH", "/api/v1/users/me/settings", {"appearance": {"theme": None}}, token)  # what others have tried
+    credentials = {} if path == "/docs" else {"Authorization": f"Bearer {token}"}
     guest = visit(colours, width, extra_http_headers=credentials)
     guest.expected = ("400",) if path == FAULTS else ()
     page = guest.open(path)
@@ -466,6 +468,9 @@ def test_a_page_is_calm_fits_and_follows_light_and_dark(
 
 @pytest.mark.slow
 def test_the_way_in_leads_to_the_reference(visit: Callable[..., Visit]) -> None:
-    page = visit().open("/")
-    page.get_by_role("link", name="The API reference").click()
+    guest = visit()
+    guest.expected = ("401",)
+    sign_in(guest.open("/"))
+    page = guest.page
+    page.get_by_role("link", name="API reference").click()
     expect(page.locator(".opblock").first).to_be_visible()

@@ -1,0 +1,178 @@
+"""What stands around every page of the console, and what happens to its forms."""
+
+import functools
+import inspect
+import re
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta, Struct
+
+from service import clock, keeping, updates
+from service.auth import tickets
+from service.console import faces
+from service.console.times import Times
+from service.db import Page
+from service.errors import IdempotencyKeyReused, Refusal, StaleForm, Unauthenticated
+from service.models import Notification, User
+from service.models.people import Caller
+from service.signature import Form, Html, Moved
+
+# What a page tells of a form that was sent to it, by the word in its address.
+DONE = {
+    "added": "Added to your calendar.",
+    "archived": "The chat was put away.",
+    "changed": "Saved.",
+    "deleted": "Deleted.",
+    "edited": "The message says something else now.",
+    "ended": "That login has ended.",
+    "granted": "Access granted.",
+    "moved": "The status is another one now.",
+    "password": "Your password is another one now. Every other login has ended.",
+    "picture": "Your picture is another one now.",
+    "pinned": "Pinned.",
+    "read": "Marked as read.",
+    "removed": "Your picture was taken away.",
+    "resolved": "The chat has ended.",
+    "revoked": "It may act for you no longer.",
+    "thanks": "Thank you! Your feedback has arrived.",
+    "unpinned": "No longer pinned.",
+    "unread": "Marked as unread.",
+}
+
+SENT_BEFORE = "You have sent this already, with something else in it. Send it again if you mean it."
+
+_PLACE = re.compile(r"^\$\.(\w+)[^:]*: ")
+
+
+def optional(reader: Callable[[str], str]) -> Callable[[str], str]:
+    """A reader of what may be left empty."""
+
+    def read(text: str) -> str:
+        return reader(text) if text else ""
+
+    return read
+
+
+OptionalUuid = Annotated[str, Meta(description="A UUID, or empty."), optional(clock.read_uuid)]
+OptionalUlid = Annotated[str, Meta(description="A ULID, or empty."), optional(clock.read_ulid)]
+
+
+class ConsoleForm(Form):
+    """What every form of the console holds: its ticket, and a number that it keeps when it is sent twice."""
+
+    ticket: str = ""
+    number: str = ""
+
+
+def show(
+    caller: Caller,
+    template: str,
+    title: str,
+    *,
+    page: Page[Any] | None = None,
+    refusal: Refusal | None = None,
+    given: dict[str, Any] | None = None,
+    done: str = "",
+    query: Any = None,
+    after: str = "",
+    **values: Any,
+) -> Html:
+    """A page of the console for a caller.
+
+    `page` is the list that it shows, as asked for with `query`; `refusal` is told in place, and its form holds what was
+    `given`. It shows everything that happened before `after`, a position in `updates`; without one, the present.
+    """
+    after = after or updates.since(caller, "").after
+    user = User.get_by_id(caller.id)
+    (face,) = faces.people([user.id]).values()
+    values |= {
+        "caller": caller,
+        "after": after,
+        "me": face._replace(name=faces.name_of(user) or user.email),
+        "email": user.email,
+        "theme": User.preferences_of(user.id)["appearance"]["theme"],
+        "times": times_of(user),
+        "unread": Notification.count_unread(user.id),
+        "ticket": tickets.make(caller),
+        "number": secrets.token_urlsafe(12),
+        "title": title,
+        "here": template,
+        "rows": msgspec.json.decode(page.rows) if page else [],
+        "query": query,
+        "link": functools.partial(link, query),
+        "done": DONE.get(done, ""),
+        "trouble": sentence(refusal) if refusal else "",
+        "given": given or {},
+    }
+    status = refusal.status if refusal else 0
+    return Html(f"console-{template}.html", values, scripted=True, status=status, page=page)
+
+
+def times_of(user: User) -> Times:
+    """The moments of a user."""
+    return Times(user.timezone)
+
+
+def link(query: Any, **changes: Any) -> str:
+    """The query of a page like this one, but for some members; what is empty is left out."""
+    asked = {name: value for name, value in msgspec.structs.asdict(query).items() if name not in ("cursor", "done")}
+    asked = {name: str(value).lower() if value is True else value for name, value in (asked | changes).items() if value}
+    return "?" + urlencode(asked)
+
+
+def sentence(refusal: Refusal) -> str:
+    """A refusal as a person reads it on a page: without the path of the member that is wrong."""
+    told = _PLACE.sub(lambda found: f"{found[1].replace('_', ' ').capitalize()}: ", str(refusal))
+    told = told.replace("starts_at", "the start")
+    return told if told.endswith((".", "?", "!")) else f"{told}."
+
+
+def told_on(page: Callable[..., Html], query: type[Struct]) -> Callable[[Callable[..., Moved]], Callable[..., Moved]]:
+    """For the handler of a form: nothing happens without its ticket, and refusals are told on a `page`.
+
+    That takes what it needs of the handler's arguments, the `query` of nobody who asks for anything in particular, and
+    `refusal` and `given` for what was filled in.
+    """
+    wanted = inspect.signature(page).parameters
+
+    def wrap(handler: Callable[..., Moved]) -> Callable[..., Moved]:
+        @functools.wraps(handler)
+        def act(**arguments: Any) -> Any:
+            body, asked = arguments.get("body"), arguments.get("query")
+            try:
+                tickets.expect(arguments["caller"], getattr(body, "ticket", "") or getattr(asked, "ticket", ""))
+                return handler(**arguments)
+            except Unauthenticated:  # the login has ended meanwhile
+                raise
+            except Refusal as refusal:
+                given = msgspec.structs.asdict(body) if isinstance(body, ConsoleForm) else {}
+                chosen = {name: value for name, value in arguments.items() if name in wanted and name != "query"}
+                return page(**chosen, query=query(), refusal=refusal, given=given)
+
+        return act
+
+    return wrap
+
+
+def once(caller: Caller, what: str, body: ConsoleForm, act: Callable[[], Any]) -> Any:
+    """What `act` gives; however often a form is sent, it acts once. Its result can be told in JSON.
+
+    Raises StaleForm if the form was sent before with something else in it.
+    """
+    content = {name: value for name, value in msgspec.structs.asdict(body).items() if name != "ticket"}
+    key = body.number or secrets.token_urlsafe(12)
+    asked = keeping.Asked(caller.id, f"console: {what}", key[:64], repr(content).encode())
+    try:
+        answer, _ = keeping.once(asked, lambda: msgspec.json.encode({"made": act()}))
+    except IdempotencyKeyReused:
+        raise StaleForm(SENT_BEFORE) from None
+    return msgspec.json.decode(answer)["made"]
+
+
+def plain(text: str) -> str:
+    """A text from a form: browsers end lines as computers of old did."""
+    return text.replace("\r\n", "\n").strip()
