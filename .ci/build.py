@@ -25,6 +25,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = Path(__file__).with_name("launcher.py")
 DEMO = ROOT / "tests" / "corpus.py"
+STORY = DEMO.with_name("story.toml")
 FINGERPRINT = "made-from.sha256"
 BUILT_FOR = EXTENSION_SUFFIXES[0].split(".")[1]
 
@@ -61,6 +62,8 @@ PRUNED = (
     "peewee-stubs",
     "pwiz.py",
     "passlib/tests",
+    "cffi",  # argon2's bindings are compiled already, and need its extension module alone
+    "pycparser",
     "PIL/_avif.*",  # the largest part of Pillow, for a format that we refuse
     "pillow.libs/libavif-*",
     "PIL/_imagingtk.*",
@@ -81,7 +84,7 @@ def fingerprint(executable: Executable) -> bytes:
     """A digest of all that an executable is made from, kept in the archive, so that staleness is certain."""
     ours = [ROOT / path for path in OURS]
     inputs = [file for path in (*ours, *executable.notices) for file in sources(path)]
-    inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock", DEMO]
+    inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock", DEMO, STORY]
     digest = hashlib.sha256(BUILT_FOR.encode())
     for file in inputs:
         digest.update(f"\n{file.relative_to(ROOT)} ".encode() + hashlib.sha256(file.read_bytes()).digest())

@@ -5,8 +5,11 @@ python tests/corpus.py --all OUT     every conversation of the package
 """
 
 import argparse
+import base64
+import io
 import json
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,17 +27,19 @@ from ulid import ULID
 Members = dict[str, Any]  # a record, or what stands under its name
 Session = tuple[str, list["Conversation"]]  # whose it is, and the conversations of one language told in it
 START, SPAN = datetime(2026, 10, 5, 7, 30, tzinfo=UTC), timedelta(days=44)
+PASSWORD = "demo-password"
 PRESENCES = ("online", "away", "rsvp", "offline")
 STATUSES = ("open", "resolved", "pending", "resolved", "archived", "resolved")
-# Folder, the language's own name, country, city.
+# Folder, the language's own name, its tag, country, city.
 PLACES = """
-bengali বাংলা BD Dhaka; chinese 简体中文 CN Chengdu; dutch Nederlands NL Utrecht; english English GB London;
-french Français FR Lyon; german Deutsch DE Berlin; hebrew עברית IL Haifa; hindi हिन्दी IN Delhi;
-hinglish Hinglish IN Mumbai; indonesian Indonesia ID Jakarta; italian Italiano IT Turin; japanese 日本語 JP Osaka;
-korean 한국어 KR Seoul; marathi मराठी IN Pune; oriya ଓଡ଼ିଆ IN Bhubaneswar; persian فارسی IR Shiraz;
-portuguese Português BR Fortaleza; russian Русский RU Kazan; spanish Español ES Seville; swedish Svenska SE Gothenburg;
-tamil தமிழ் IN Chennai; telugu తెలుగు IN Hyderabad; thai ไทย TH Bangkok; traditionalchinese 繁體中文 TW Taipei;
-turkish Türkçe TR Ankara; ukrainian Українська UA Lviv; urdu اردو PK Lahore; yoruba Yorùbá NG Ibadan
+bengali বাংলা bn BD Dhaka; chinese 简体中文 zh-Hans CN Chengdu; dutch Nederlands nl NL Utrecht;
+english English en GB London; french Français fr FR Lyon; german Deutsch de DE Berlin; hebrew עברית he IL Haifa;
+hindi हिन्दी hi IN Delhi; hinglish Hinglish hi-Latn IN Mumbai; indonesian Indonesia id ID Jakarta;
+italian Italiano it IT Turin; japanese 日本語 ja JP Osaka; korean 한국어 ko KR Seoul; marathi मराठी mr IN Pune;
+oriya ଓଡ଼ିଆ or IN Bhubaneswar; persian فارسی fa IR Shiraz; portuguese Português pt-BR BR Fortaleza;
+russian Русский ru RU Kazan; spanish Español es ES Seville; swedish Svenska sv SE Gothenburg; tamil தமிழ் ta IN Chennai;
+telugu తెలుగు te IN Hyderabad; thai ไทย th TH Bangkok; traditionalchinese 繁體中文 zh-Hant TW Taipei;
+turkish Türkçe tr TR Ankara; ukrainian Українська uk UA Lviv; urdu اردو ur PK Lahore; yoruba Yorùbá yo NG Ibadan
 """
 LANGUAGES = {folder: rest for folder, *rest in (entry.split() for entry in PLACES.split(";"))}
 
@@ -48,15 +53,19 @@ PEOPLE = {
 
 # Who talks about what in the demo: a session for each word, of whole conversations until it has that many messages.
 DEMO = {
-    "alice": """english/trivia/280 english/conversations/14 english/coding/8 german/greetings/8 german/food/18
-        german/food/12 russian/conversations/14 russian/food/10 hindi/greetings/20 hindi/health/18 bengali/greetings/8
-        bengali/food/20 persian/conversations/16 persian/trivia/28 persian/conversations/14 hebrew/greetings/12
-        hebrew/conversations/30 urdu/greetings/8 urdu/greetings/14 chinese/greetings/8 chinese/conversations/40
-        chinese/food/6 japanese/conversations/24 japanese/food/10 korean/greetings/20 korean/food/8 tamil/greetings/8
-        tamil/conversations/12 thai/greeting/8 thai/greeting/6""",
+    "alice": """english/conversations/14 english/coding/8 german/greetings/8 german/food/18 german/food/12
+        russian/conversations/14 english/trivia/280 russian/food/10 hindi/greetings/20 hindi/health/18
+        bengali/greetings/8 bengali/food/20 persian/conversations/16 persian/trivia/28 persian/conversations/14
+        hebrew/greetings/12 hebrew/conversations/30 urdu/greetings/8 urdu/greetings/14 chinese/greetings/8
+        chinese/conversations/40 chinese/food/6 japanese/conversations/24 japanese/food/10 korean/greetings/20
+        korean/food/8 tamil/greetings/8 tamil/conversations/12 thai/greeting/8 thai/greeting/6""",
     "bob": "english/tech_support/12 english/science/20 ukrainian/food/14 japanese/science/8 korean/food/10",
 }
 NOTE = "Alice is preparing a pub quiz. Please let the bot answer unless she asks for a person."
+STORY = Path(__file__).with_name("story.toml")  # what else the people of the demo do
+NAMED = ("user", "bot", "app")  # whom the story names
+DATED = ("event", "feedback")  # of what belongs to users, the kinds that say when they were changed
+KINDS = {"event": "event", "grant": "data_share", "feedback": "feedback", "notification": "notification"}
 
 # The wheel carries no licence file; these are the words of license.md in the source distribution.
 LICENCE = """\
@@ -123,20 +132,20 @@ class Realm:
     """One app with its people, bots and chats. All ids come from its name, so that two realms fit in one database."""
 
     name: str
+    title: str = ""
 
     def id(self, *parts: object) -> str:
         return str(uuid5(NAMESPACE_DNS, "/".join([f"{self.name}.example", *map(str, parts)])))
 
-    def user(self, person: str) -> Members:
-        first, last, role, locale, timezone = PEOPLE[person]
+    def user(self, person: str, first: str, last: str, role: str, locale: str, timezone: str) -> Members:
         user: Members = {"id": self.id("user", person), "email": f"{person}@{self.name}.example", "role": role}
         user |= {"first_name": first, "last_name": last, "display_name": f"{first} {last}"}
-        user |= {"password": "demo-password", "is_verified": True, "onboarding_completed": True}
+        user |= {"password": PASSWORD, "is_verified": True, "onboarding_completed": True}
         user |= {"app_id": self.id("app")} if role == "agent" else {}
         return user | {"locale": locale, "timezone": timezone, "created_at": stamp(START - timedelta(days=30))}
 
     def bot(self, language: str, topics: Iterable[str]) -> Members:
-        name, country, city = LANGUAGES.get(language, (language.title(), "", ""))
+        name, _, country, city = LANGUAGES.get(language, (language.title(), "", "", ""))
         own, site = self.id("bot", language), f"https://{language}.{self.name}.example/"
         bot: Members = {"id": own, "app_id": self.id("app"), "name": name, "slug": language, "kind": "bot"}
         bot |= {"tagline": f"{name} · {city}", "description": f"Talks about {', '.join(topics)}.".replace("_", " ")}
@@ -162,8 +171,8 @@ class Realm:
 
     def records(self, sessions: list[Session]) -> Iterator[Members]:
         """The app, its people, bots and sessions; in each conversation customer and bot take turns."""
-        yield {"app": {"id": self.id("app"), "name": self.name.title()}}
-        yield from ({"user": self.user(person)} for person in PEOPLE)
+        yield {"app": {"id": self.id("app"), "name": self.title or self.name.title()}}
+        yield from ({"user": self.user(person, *about)} for person, about in PEOPLE.items())
         topics = sorted({(part.language, part.category) for _, parts in sessions for part in parts})
         for language, pairs in groupby(topics, key=lambda topic: topic[0]):
             yield {"bot": self.bot(language, (category for _, category in pairs))}
@@ -196,38 +205,201 @@ def plan() -> Iterator[Session]:
 
 def incidents(realm: Realm, chat: Members, said: list[Members]) -> Iterator[Members]:
     """What else happened in a session: pins, a deletion and a reply, put into its messages, and a note of the staff."""
+    begin = datetime.fromisoformat(chat["created_at"])
     for place in (3, 150, 250):
-        said[place] |= {"is_pinned": True, "pinned_at": stamp(START + timedelta(hours=9, minutes=place))}
-    said[10]["deleted_at"] = stamp(START + timedelta(hours=9))
-    said[29] |= {"reply_to_message_id": said[25]["id"], "reply_snapshot": {"text": said[25]["text"]}}
-    note = realm.message(chat, ("agent", realm.id("user", "agent")), NOTE, START + timedelta(minutes=10))
+        said[place] |= {"is_pinned": True, "pinned_at": stamp(begin + timedelta(hours=9, minutes=place))}
+    said[10]["deleted_at"] = stamp(begin + timedelta(hours=9))
+    said[29] |= quotation(said[25])
+    note = realm.message(chat, ("agent", realm.id("user", "agent")), NOTE, begin + timedelta(minutes=10))
     yield {"message": note | {"is_private": True}}
 
 
+def quotation(message: Members) -> Members:
+    """What a reply says of the message that it answers."""
+    snapshot = {name: message[name] for name in ("sender_type", "content_type", "text")}
+    return {"reply_to_message_id": message["id"], "reply_snapshot": snapshot}
+
+
+def dated(members: Members) -> Members:
+    """A record with the dates of its making and its last change, if nothing is known of them."""
+    made = members.get("created_at", stamp(START))
+    return {**members, "created_at": made, "updated_at": made}
+
+
+def announcement(realm: Realm, user_id: str, title: str, message: Members, read_at: str | None) -> Members:
+    """The notification that tells a user of a message."""
+    note: Members = {"id": realm.id("notification", user_id, message["id"]), "user_id": user_id, "type": "chat_message"}
+    note |= {"title": title, "body": message["text"][:200], "conversation_id": message["conversation_id"]}
+    note |= {"session_id": message["chat_session_id"], "created_at": message["created_at"]}
+    note["payload"] = {"message_id": message["id"], "session_id": message["chat_session_id"]}
+    return note | ({"is_read": True, "read_at": read_at} if read_at else {})
+
+
+def lessons(realm: Realm, sessions: Iterable[Session]) -> Iterator[Members]:
+    """What bots have been asked in some sessions and answered, as answers that they are prepared to give again."""
+    known: dict[tuple[str, str], str] = {}
+    for part in (part for _, parts in sessions for part in parts):
+        for question, answer in zip(part.lines[::2], part.lines[1::2], strict=False):
+            known.setdefault((part.language, question.strip()), answer.strip())
+    for (language, question), answer in known.items():
+        made = {"id": realm.id("answer", language, question), "bot_id": realm.id("bot", language)}
+        yield {"bot_answer": made | {"language": LANGUAGES[language][1], "question": question, "answer": answer}}
+
+
+def portrait(looks: dict[str, str]) -> str:
+    """The picture of a person as an avatar, WebP in base64: a face, shoulders and a style of hair in flat colours."""
+    from PIL import Image, ImageColor, ImageDraw
+
+    image = Image.new("RGB", (768, 768), looks["back"])
+    pen, skin, hair = ImageDraw.Draw(image), looks["skin"], looks["hair"]
+    shade = tuple(channel * 7 // 8 for channel in ImageColor.getrgb(skin))
+    if looks["style"] == "long":
+        pen.rounded_rectangle((200, 140, 568, 640), 180, hair)
+    elif looks["style"] == "curls":
+        for x, y in ((230, 260), (280, 180), (384, 150), (488, 180), (538, 260), (220, 350), (548, 350)):
+            pen.ellipse((x - 80, y - 80, x + 80, y + 80), hair)
+    elif looks["style"] == "bun":
+        pen.ellipse((304, 50, 464, 210), hair)
+    pen.ellipse((104, 590, 664, 1100), looks["shirt"])
+    pen.rounded_rectangle((314, 500, 454, 670), 70, shade)
+    pen.ellipse((224, 170, 544, 580), skin)
+    pen.chord((216, 156, 552, 500), 192, 348, hair)
+    for x in (322, 446):
+        pen.ellipse((x - 15, 362, x + 15, 398), "#2b2320")
+    pen.arc((316, 380, 452, 496), 35, 145, "#7c3b36", 13)
+    output = io.BytesIO()
+    image.resize((192, 192), Image.Resampling.LANCZOS).save(output, "WEBP", quality=85)
+    return base64.b64encode(output.getvalue()).decode()
+
+
+def password_hash() -> str:
+    """The hash of everybody's password, made here so that the demo's first start need not; the same every run."""
+    from argon2.low_level import Type, hash_secret
+
+    return hash_secret(PASSWORD.encode(), b"of a demo, known", 2, 19456, 1, 32, Type.ID).decode()
+
+
+@dataclass(frozen=True)
+class Story:
+    """What `story.toml` tells, as records: a second app with its people, bots and chats, and what belongs to users."""
+
+    realm: Realm
+    told: dict[str, Any]
+
+    def members(self, given: Any) -> Any:
+        """A record as the wire has it: moments as texts, for the names of others their identifiers."""
+        if isinstance(given, datetime):
+            return stamp(given)
+        if not isinstance(given, dict):
+            return given
+        plain = {name: self.members(value) for name, value in given.items() if name not in NAMED}
+        return plain | {f"{name}_id": self.id(name, given[name]) for name in NAMED if name in given}
+
+    def id(self, kind: str, name: str) -> str:
+        return self.realm.id("app") if name == "lounge" else self.realm.id(kind, name)
+
+    def people(self, known: dict[str, Members]) -> Iterator[Members]:
+        """Those of `known`, who are given what the story says of them, and others, and the pictures of all."""
+        for person, given in self.told["person"].items():
+            about = self.members({name: value for name, value in given.items() if name != "looks"})
+            if person in known:
+                known[person] |= about
+            else:
+                names = (about[name] for name in ("first_name", "last_name", "role", "locale", "timezone"))
+                yield {"user": self.realm.user(person, *names) | about}
+            face = {"user_id": self.id("user", person), "name": f"{self.id('avatar', person)}.webp"}
+            yield {"avatar": face | {"image": portrait(given["looks"])}}
+
+    def catalogue(self) -> Iterator[Members]:
+        """The second app, its bots and what they are prepared for."""
+        for name, given in self.told["app"].items():
+            yield {"app": {"id": self.id("app", name), **given}}
+        for name, given in self.told["bot"].items():
+            yield {"bot": {"id": self.id("bot", name), "slug": name, **dated(self.members(given))}}
+        for number, given in enumerate(self.told["answer"]):
+            yield {"bot_answer": {"id": self.realm.id("answer", number), **self.members(given)}}
+
+    def chats(self, names: dict[str, str]) -> Iterator[Members]:
+        """Chats, and who was told of what was said in them; `names` are those of users by their identifiers."""
+        for given in self.told["chat"]:
+            chat = self.members({name: value for name, value in given.items() if name not in ("name", "said")})
+            chat["id"] = self.id("session", given["name"])
+            chat["conversation_id"] = self.realm.id("conversation", given["user"], given["bot"])
+            yield {"chat_session": chat}
+            said = list(self.said(chat, given))
+            yield from ({"message": message} for message in said)
+            yield from ({"notification": note} for note in self.announcements(chat, said, names))
+
+    def said(self, chat: Members, given: Members) -> Iterator[Members]:
+        """The messages of a chat."""
+        moment, before = given["created_at"], list[Members]()
+        for who, text, *more in given["said"]:
+            also = dict(*more)
+            kind = "user" if who == given["user"] else "bot" if who == given["bot"] else "agent"
+            moment += timedelta(seconds=5 + min(len(text), 55) + also.pop("after", 0))
+            sender = kind, self.id("bot" if kind == "bot" else "user", who)
+            message = self.realm.message(chat, sender, text, moment) | also
+            if "reply_to" in also:
+                message |= quotation(before[message.pop("reply_to")])
+            if also.get("is_pinned"):
+                message["pinned_at"] = stamp(moment + timedelta(minutes=1))
+            before.append(message)
+            yield message
+
+    def announcements(self, chat: Members, said: list[Members], names: dict[str, str]) -> Iterator[Members]:
+        """Who was told of messages: the owner and the staff that wrote before; they read it by when they next wrote."""
+        for place, message in enumerate(said):
+            staff = {one["sender_id"] for one in said[:place] if one["sender_type"] == "agent"}
+            told = staff if message.get("is_private") else staff | {chat["user_id"]}
+            for user_id in sorted(told - {message["sender_id"]}) if message["sender_id"] in names else ():
+                own = [one["created_at"] for one in said[place:] if one["sender_id"] == user_id]
+                read_at = own[0] if own else None
+                yield announcement(self.realm, user_id, names[message["sender_id"]], message, read_at)
+
+    def belongings(self) -> Iterator[Members]:
+        """Events, grants, feedback, and notifications beside those of chats."""
+        for name, kind in KINDS.items():
+            for number, given in enumerate(self.told[name]):
+                members = self.members(given)
+                yield {kind: {"id": self.realm.id(kind, number), **(dated(members) if kind in DATED else members)}}
+
+
 def demo() -> Iterator[Members]:
-    """The planned sessions, incidents in the first one, which is long, notifications about alice's newest answers."""
-    realm = Realm("demo")
-    told = list(realm.records(list(plan())))
-    chats, said, bots = ([one[kind] for one in told if kind in one] for kind in ("chat_session", "message", "bot"))
-    told += incidents(realm, chats[0], [one for one in said if one["chat_session_id"] == chats[0]["id"]])
-    names = {bot["id"]: bot["name"] for bot in bots}
-    alices = {chat["id"] for chat in chats if chat["user_id"] == realm.id("user", "alice")}
+    """The planned sessions, incidents in the long one, notifications about alice's newest answers, and the story."""
+    realm = Realm("demo", "Lingua Lounge")
+    sessions = list(plan())
+    told = list(realm.records(sessions))
+    people, chats, said, bots = (
+        [one[kind] for one in told if kind in one] for kind in ("user", "chat_session", "message", "bot")
+    )
+    lengths = Counter(one["chat_session_id"] for one in said)
+    long = max(chats, key=lambda chat: lengths[chat["id"]])
+    told += incidents(realm, long, [one for one in said if one["chat_session_id"] == long["id"]])
+    alice, names = realm.id("user", "alice"), {bot["id"]: bot["name"] for bot in bots}
+    alices = {chat["id"] for chat in chats if chat["user_id"] == alice}
     newest = {one["chat_session_id"]: one for one in said if one["sender_id"] in names}
     answers = [one for session, one in newest.items() if session in alices][-6:]
     for place, one in enumerate(answers):
-        note = {"id": realm.id("notification", one["id"]), "user_id": realm.id("user", "alice"), "type": "chat_message"}
-        note |= {"title": names[one["sender_id"]], "body": one["text"], "conversation_id": one["conversation_id"]}
-        note |= {"session_id": one["chat_session_id"], "created_at": one["created_at"]}
-        read = {"is_read": True, "read_at": stamp(START + SPAN)} if place < 3 else {}
-        told.append({"notification": note | {"payload": {"message_id": one["id"]}} | read})
-    yield from told
+        read_at = stamp(START + SPAN) if place < 3 else None
+        told.append({"notification": announcement(realm, alice, names[one["sender_id"]], one, read_at)})
+    story = Story(realm, tomllib.loads(STORY.read_text(encoding="utf-8")))
+    told += story.people(dict(zip(PEOPLE, people, strict=True)))
+    users = [one["user"] for one in told if "user" in one]
+    hashed = password_hash()
+    for user in users:
+        del user["password"]
+        user["password_hash"] = hashed
+    named = {user["id"]: user["display_name"] for user in users}
+    yield from (*told, *story.catalogue(), *story.chats(named), *story.belongings(), *lessons(realm, sessions))
 
 
 def notice() -> str:
     """What has to travel with the conversations: where they come from and under which licence."""
     about = metadata("chatterbot-corpus")
     origin = f"Conversations from {about['Name']} {about['Version']} by {about['Author']} and its contributors."
-    return f"{origin}\nPeople, times and identifiers were added; the texts are unchanged.\n\n{LICENCE}"
+    return (
+        f"{origin}\nPeople, times and identifiers were added, and a story beside; the texts are unchanged.\n\n{LICENCE}"
+    )
 
 
 def main() -> None:

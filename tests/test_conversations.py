@@ -18,6 +18,8 @@ from tests.conftest import Client, walk
 from tests.postgres import is_chosen
 from tests.serving import ALICE, SESSION, Record, ask, chat, fill, json_lines, serving
 
+pytestmark = pytest.mark.slow
+
 DIRECTIONS = ("forward", "backward")
 LONG = 100_000
 EVERYTHING = list(corpus.conversations())

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import unicodedata
+import zlib
 from collections import Counter
 from importlib.metadata import version
 from importlib.resources import files
@@ -15,8 +16,13 @@ import pytest
 import yaml
 from ulid import ULID
 
+from service.auth import passwords
+from service.commands.demo import PASSWORD, PEOPLE, QUIZ
+from service.models import Avatar
 from tests import corpus
 from tests.corpus import Members
+
+pytestmark = pytest.mark.slow
 
 # The fields of the API document, and what section 9 of the contract adds to them.
 MEMBERS = {
@@ -33,6 +39,14 @@ MEMBERS = {
         action_payload is_edited edited_at is_pinned is_private is_read_once deleted_at gdpr_purged gdpr_purged_at
         gdpr_original_content_type created_at updated_at text pinned_at""",
     "notification": "id type title body conversation_id session_id payload is_read read_at created_at user_id",
+    "event": """id user_id app_id title notes starts_at ends_at reminder_at is_time_sensitive source source_event_id
+        created_at updated_at""",
+    "data_share": """id user_id app_id conversation_id mcp_server_id allowed_tools scope_meta expires_at granted_at
+        revoked_at is_active""",
+    "feedback": """id user_id feedback_type description app_version device_info screenshot_url status created_at
+        updated_at""",
+    "avatar": "user_id name image",
+    "bot_answer": "id bot_id language question answer",
 }
 SCRIPTS = {
     "LATIN",
@@ -98,13 +112,12 @@ def test_every_line_of_every_language_is_told_in_order(everything: Told) -> None
 
 @pytest.mark.skipif(version("chatterbot-corpus") != "1.3.3", reason="counts of another release")
 def test_nothing_of_the_known_release_is_missing(everything: Told) -> None:
-    assert {kind: len(found) for kind, found in everything.items()} == {
+    assert {kind: len(found) for kind, found in everything.items() if found} == {
         "app": 1,
         "user": 4,
         "bot": 28,
         "chat_session": 7644,
         "message": 19597,
-        "notification": 0,
     }
     assert {bot["slug"] for bot in everything["bot"]} == set(corpus.LANGUAGES)
 
@@ -143,32 +156,50 @@ def test_only_documented_members_are_written(told: Told) -> None:
 
 
 def test_every_id_is_unique_and_every_reference_resolves(told: Told) -> None:
-    for found in told.values():
-        assert len({members["id"] for members in found}) == len(found)
-    people = {user["id"] for user in told["user"]}
-    bots = {bot["id"] for bot in told["bot"]}
+    for kind, found in told.items():
+        assert len({members["user_id" if kind == "avatar" else "id"] for members in found}) == len(found)
+    apps = {app["id"] for app in told["app"]}
+    people = {user["id"]: user for user in told["user"]}
+    bots = {bot["id"]: bot for bot in told["bot"]}
     chats = {chat["id"]: chat for chat in told["chat_session"]}
     messages = {message["id"]: message for message in told["message"]}
-    (app,) = told["app"]
-    assert {one["app_id"] for one in [*told["bot"], *chats.values()]} == {app["id"]}
-    assert {user["role"]: user.get("app_id") for user in told["user"]} == {
-        "user": None,
-        "agent": app["id"],
-        "admin": None,
-    }
+    assert {bot["app_id"] for bot in bots.values()} == apps
+    for user in people.values():
+        assert user.get("app_id") in (apps if user["role"] == "agent" else {None})
     for chat in chats.values():
         assert chat["user_id"] in people
-        assert chat["bot_id"] in bots
+        assert bots[chat["bot_id"]]["app_id"] == chat["app_id"]
     for message in messages.values():
-        assert message["conversation_id"] == chats[message["chat_session_id"]]["conversation_id"]
-        assert message["sender_id"] in (bots if message["sender_type"] == "bot" else people)
+        chat, sender = chats[message["chat_session_id"]], message["sender_id"]
+        assert message["conversation_id"] == chat["conversation_id"]
+        if message["sender_type"] == "agent":
+            assert people[sender]["app_id"] == chat["app_id"]
+        else:
+            assert sender == chat[f"{message['sender_type']}_id"]
         replied = messages.get(message.get("reply_to_message_id", message["id"]))
         assert replied
         assert replied["chat_session_id"] == message["chat_session_id"]
-    for note in told["notification"]:
-        message = messages[note["payload"]["message_id"]]
-        assert note["session_id"] == message["chat_session_id"]
-        assert chats[note["session_id"]]["user_id"] == note["user_id"]
+    for kind in ("event", "data_share", "feedback", "notification", "avatar"):
+        for members in told[kind]:
+            assert members["user_id"] in people
+            assert members.get("app_id") in {None, *apps}
+    assert {answer["bot_id"] for answer in told["bot_answer"]} <= set(bots)
+
+
+def test_notifications_tell_of_messages_that_their_reader_may_see(told: Told) -> None:
+    people = {user["id"]: user for user in told["user"]}
+    chats = {chat["id"]: chat for chat in told["chat_session"]}
+    messages = {message["id"]: message for message in told["message"]}
+    for note in (note for note in told["notification"] if note["type"] == "chat_message"):
+        message, reader = messages[note["payload"]["message_id"]], people[note["user_id"]]
+        assert note["session_id"] == note["payload"]["session_id"] == message["chat_session_id"]
+        assert note["body"] == message["text"]
+        assert reader["id"] != message["sender_id"]
+        if reader["role"] == "user":
+            assert chats[note["session_id"]]["user_id"] == reader["id"]
+            assert not message.get("is_private")
+        else:
+            assert chats[note["session_id"]]["app_id"] == reader["app_id"]
 
 
 def test_a_user_and_a_bot_share_one_conversation(told: Told) -> None:
@@ -185,7 +216,7 @@ def test_messages_sort_by_time_and_by_ulid(told: Told) -> None:
         assert begun[session] < found[0][0]
     for message in told["message"]:
         assert corpus.stamp(ULID.from_str(message["id"]).datetime) == message["created_at"]
-        assert "2026-10-05T07:30" < message["created_at"] < "2026-11-20"
+        assert "2026-10-05T07:30" < message["created_at"] < "2026-11-20T09:00"
 
 
 def test_customer_and_bot_take_turns(everything: Told) -> None:
@@ -201,38 +232,84 @@ def test_demo_speaks_many_scripts_and_both_directions(demo: Told) -> None:
 
 
 def test_demo_is_small_and_has_its_people(demo: Told) -> None:
-    size = sum(len(json.dumps({kind: one}, ensure_ascii=False).encode()) for kind in demo for one in demo[kind])
-    assert size < 400_000
+    lines = "".join(json.dumps({kind: one}, ensure_ascii=False) for kind in demo for one in demo[kind]).encode()
+    assert len(lines) < 500_000
+    assert len(zlib.compress(lines, 9)) < 100_000
     roles = {user["email"]: user["role"] for user in demo["user"]}
-    assert roles == {f"{name}@demo.example": role for name, (_, _, role, *_) in corpus.PEOPLE.items()}
-    assert {user["password"] for user in demo["user"]} == {"demo-password"}
+    invited = dict(line.split()[:2] for line in PEOPLE.strip().splitlines())
+    assert roles == invited
+    assert {user["role"] for user in demo["user"]} == {"user", "agent", "admin"}
+    assert len({user["app_id"] for user in demo["user"] if user["role"] == "agent"}) == len(demo["app"]) == 2
+    assert {avatar["user_id"] for avatar in demo["avatar"]} == {user["id"] for user in demo["user"]}
     assert {bot["presence"] for bot in demo["bot"]} == set(corpus.PRESENCES)
-    assert len({bot["rating"] for bot in demo["bot"]}) >= 5
+    assert {bot["status"] for bot in demo["bot"]} == {"draft", "published"}
+    assert len({bot["rating"] for bot in demo["bot"] if "rating" in bot}) >= 5
+
+
+def test_everybody_signs_in_with_the_password_of_the_demo_and_its_hash_is_as_dear_as_others(demo: Told) -> None:
+    (hashed,) = {user["password_hash"] for user in demo["user"]}
+    assert passwords.is_right(PASSWORD, hashed)
+    assert not passwords.is_right(f"{PASSWORD}!", hashed)
+    assert hashed.split("$")[:4] == passwords.hash_password("another").split("$")[:4]
+
+
+def test_avatars_are_kept_as_they_are(demo: Told) -> None:
+    for avatar in demo["avatar"]:
+        assert Avatar.adopt(avatar) == {}
+        assert len(avatar["image"]) < 4000
 
 
 def test_demo_has_short_chats_in_each_language_and_a_long_one(demo: Told) -> None:
     lengths = Counter(message["chat_session_id"] for message in demo["message"])
-    long, *others = (chat for chat in demo["chat_session"])
+    (long,) = (chat for chat in demo["chat_session"] if chat["id"] == QUIZ)
     assert lengths[long["id"]] > 250
     assert long["status"] == "open"
-    assert all(6 <= lengths[chat["id"]] <= 60 for chat in others)
-    assert {chat["status"] for chat in demo["chat_session"]} == {"open", "pending", "resolved", "archived"}
+    assert all(3 <= lengths[chat["id"]] <= 60 for chat in demo["chat_session"] if chat is not long)
+    statuses = {chat["status"] for chat in demo["chat_session"]}
+    assert statuses == {"open", "pending", "resolved", "archived", "ended", "on_hold"}
     alice, bob, *_ = (user["id"] for user in demo["user"])
     languages = Counter(chat["bot_id"] for chat in demo["chat_session"] if chat["user_id"] == alice)
-    assert len(languages) >= 8
-    assert set(languages.values()) <= {2, 3, 4}
+    assert len(languages) >= 14
     assert 0 < sum(chat["user_id"] == bob for chat in demo["chat_session"]) < languages.total()
 
 
-def test_demo_has_pins_a_deletion_a_reply_a_note_and_notifications(demo: Told) -> None:
-    said = demo["message"]
-    assert sum("pinned_at" in message and message["is_pinned"] for message in said) == 3
-    assert sum("deleted_at" in message for message in said) == 1
-    (reply,) = (message for message in said if "reply_to_message_id" in message)
-    (original,) = (message for message in said if message["id"] == reply["reply_to_message_id"])
-    assert reply["reply_snapshot"] == {"text": original["text"]}
-    assert (original["sender_type"], reply["sender_type"]) == ("bot", "user")
-    (note,) = (message for message in said if message.get("is_private"))
-    assert note["sender_type"] == "agent"
-    reads = [(note.get("is_read", False), "read_at" in note) for note in demo["notification"]]
-    assert reads == [(True, True)] * 3 + [(False, False)] * 3
+def test_demo_has_pins_a_deletion_replies_notes_and_notifications(demo: Told) -> None:
+    said = {message["id"]: message for message in demo["message"]}
+    assert sum("pinned_at" in message and message["is_pinned"] for message in said.values()) == 4
+    assert sum("deleted_at" in message for message in said.values()) == 1
+    replies = [message for message in said.values() if "reply_to_message_id" in message]
+    originals = [said[reply["reply_to_message_id"]] for reply in replies]
+    assert [one["sender_type"] for one in replies] == ["user", "user"]
+    assert {one["sender_type"] for one in originals} == {"bot", "agent"}
+    for reply, original in zip(replies, originals, strict=True):
+        assert reply["reply_snapshot"] == {
+            "sender_type": original["sender_type"],
+            "content_type": "text",
+            "text": original["text"],
+        }
+    notes = [message for message in said.values() if message.get("is_private")]
+    assert {note["sender_type"] for note in notes} == {"agent"}
+    assert len(notes) == 3
+    reads = Counter((note.get("is_read", False), "read_at" in note) for note in demo["notification"])
+    assert set(reads) == {(True, True), (False, False)}
+    assert {note["type"] for note in demo["notification"]} == {"chat_message", "chat_status", "event_reminder"}
+
+
+def test_demo_has_grants_that_hold_and_that_do_not_and_feedback_of_every_status(demo: Told) -> None:
+    ends = {
+        (bool(grant.get("revoked_at")), grant.get("expires_at", "9") > "2026-11-20") for grant in demo["data_share"]
+    }
+    assert ends == {(False, True), (False, False), (True, True)}
+    assert {one["status"] for one in demo["feedback"]} == {"new", "in_progress", "done", "declined"}
+    assert len({one["user_id"] for one in demo["feedback"]}) == 3
+
+
+def test_bots_of_the_demo_know_what_they_have_been_asked(demo: Told) -> None:
+    known = {(one["bot_id"], one["question"]): one for one in demo["bot_answer"]}
+    slugs = {bot["id"]: bot["slug"] for bot in demo["bot"]}
+    assert {slugs[one["bot_id"]] for one in demo["bot_answer"]} == set(slugs.values()) - {"counter", "sommelier"}
+    for (bot, _), answer in known.items():
+        assert answer["language"] in {"en", "de", "ja"} if slugs[bot] == "ketty" else answer["language"]
+    for message in demo["message"]:
+        if message["chat_session_id"] == QUIZ and message["sender_type"] == "bot":
+            assert message["text"].strip() in {one["answer"] for one in known.values()}

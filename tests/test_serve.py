@@ -1,15 +1,12 @@
-"""The real server, a process of its own: HTTP as it goes over the wire, signals, workers, and the demo."""
+"""The real server, a process of its own: HTTP as it goes over the wire, signals and workers."""
 
 import contextlib
 import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -20,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PASSWORD, Reply
-from tests.serving import ALICE, APP, ROOT, SESSION, Served, ask, chat, command, environment, fill, json_lines, serving
+from tests.serving import ALICE, SESSION, Served, ask, chat, command, fill, serving
 
 pytestmark = pytest.mark.slow
 
@@ -339,88 +336,3 @@ def test_a_killed_worker_is_replaced(data: Path) -> None:
         assert {server.call("GET", "/healthz").status for _ in range(20)} == {200}
         assert server.stop() == 0
     assert f"worker {before[0]} ended" in server.errors
-
-
-# The demo.
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the demo's records where `serve --demo` looks for them."""
-    folder = tmp_path_factory.mktemp("checkout")
-    (folder / "build").mkdir()
-    line = [sys.executable, str(ROOT / "tests" / "corpus.py"), "--demo", str(folder / "build" / "demo.jsonl")]
-    subprocess.run(line, check=True, capture_output=True, env=environment(PYTHONPATH=str(ROOT)), timeout=120)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def demo(checkout: Path) -> Iterator[Served]:
-    with serving(checkout / "data", "--demo", cwd=checkout) as running:
-        yield running
-
-
-def test_the_demo_prints_its_sign_ins(demo: Served) -> None:
-    password = re.search(r"password (\S+)", demo.output)
-    assert password
-    people = re.findall(r"^  (\S+@demo\.example) +(\w+)$", demo.output, re.MULTILINE)
-    assert {role for _, role in people} == {"user", "agent", "admin"}
-    for email, role in people:
-        login = demo.call("POST", "/api/v1/auth/login", {"email": email, "password": password[1]})
-        assert login.data["user"]["role"] == role
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
-def test_the_demo_prints_lines_that_work_as_they_stand(demo: Served) -> None:
-    lines = [line.strip() for line in demo.output.split("Try:\n")[1].splitlines() if line.strip()]
-    assert lines[0].startswith("TOKEN=")
-    assert all(line.startswith("curl ") for line in lines[1:])
-    script = "\n".join(f"{line}; printf '\\0'" if number else line for number, line in enumerate(lines))
-    done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
-    forward, backward, pinned = map(json.loads, done.stdout.split(b"\0")[:-1])
-    assert len(forward["data"]) == len(backward["data"]) == 5
-    assert forward["data"][0]["created_at"] < backward["data"][0]["created_at"]
-    assert forward["meta"]["total"] == backward["meta"]["total"] > 200
-    assert pinned["data"] and all(message["is_pinned"] for message in pinned["data"])
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
-def test_the_first_session_of_the_readme_works_as_it_stands(demo: Served) -> None:
-    script = (ROOT / "README.md").read_text().split("```sh\n")[1].split("```")[0]
-    script = script.replace("http://127.0.0.1:8080", demo.url)
-    done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
-    oldest, newest = json.loads("[" + done.stdout.decode().replace("}{", "},{") + "]")
-    assert len(oldest["data"]) == len(newest["data"]) == 2
-    assert oldest["data"][1]["id"] < newest["data"][1]["id"] < newest["data"][0]["id"]
-
-
-def test_a_second_start_with_the_demo_imports_nothing_twice(demo: Served, checkout: Path) -> None:
-    before = command("export", "--data", checkout / "data").stdout
-    with serving(checkout / "data", "--demo", cwd=checkout) as again:
-        assert again.output.replace(again.url, "") == demo.output.replace(demo.url, "")
-    assert command("export", "--data", checkout / "data").stdout.count(b"\n") == before.count(b"\n") > 100
-
-
-def test_a_database_with_data_of_its_own_is_left_alone(checkout: Path, tmp_path: Path) -> None:
-    own = tmp_path / "data"
-    fill(own, chat())
-    before = command("export", "--data", own).stdout
-    with serving(own, "--demo", cwd=checkout) as server:
-        assert server.output == "The database holds data of its own; the demo was not added.\n"
-    assert command("export", "--data", own).stdout == before
-
-
-def test_an_app_without_users_is_data_too(checkout: Path, tmp_path: Path) -> None:
-    own = tmp_path / "data"
-    done = command("import", "-", "--data", own, input=json_lines([{"app": {"id": APP, "name": "Mine"}}]))
-    assert done.returncode == 0
-    with serving(own, "--demo", cwd=checkout) as server:
-        assert server.output == "The database holds data of its own; the demo was not added.\n"
-
-
-def test_without_demo_data_it_says_how_to_get_some(tmp_path: Path) -> None:
-    done = command("serve", "--demo", "--port", "0", "--data", tmp_path / "data", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert re.fullmatch(rb"cx-service: there is no demo data here: [^\n]+\n", done.stderr)
