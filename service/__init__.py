@@ -6,9 +6,13 @@
     errors/        the refusals a client can meet
     pictures/      strangers' pictures in, safe avatars out; the only importer of Pillow
     formats        texts with a form of their own: language tags, time zones, telephone numbers
+    icalendar      events as calendar programs read them
+    responder/     what bots answer by themselves, without an AI
+    assistant      an AI that the operator names, asked over HTTP
     fields         kinds of columns: as stored, as sent, as rendered by the database
     db             opening the database, write(), pages as JSON
     shapes         tables as types: what a row looks like on the wire, what a request may write of it
+    waiting        requests put aside until something happens
     signature      what a handler's signature may name: bounds, cursors, pages, files
     preferences    the settings document of a user: its form, its defaults, its patches
     migrations/    the steps from an empty database to today's
@@ -20,12 +24,15 @@
     decoding       reading bodies and queries
     forms          reading multipart/form-data
     cursors        signed positions in lists
+    updates        what has changed for a caller, and for whom anything has changed
+    console/       what the pages of the console have in common
     replies        answers on their way out; refusals in the envelope
     edge           what holds for every answer: request identifier, log line, headers, crashes
     web            from a request to an answer; the only importer of Bottle
     openapi        declarations as OpenAPI 3.1
     client         the reference command-line client; knows the service over HTTP only
-    server         waitress, its workers and signals
+    asking         threads that get the answers which bots owe from the assistant
+    server/        waitress, its workers and signals
     transfer       import and export
     copying        everything from one database into another
     routes/        the operations, a module for each part of the document; its __init__ is the table of contents

@@ -118,9 +118,10 @@ def read_uuid(text: str) -> str:
 
 
 def ulid(at: int | None = None, *, after: str = "") -> str:
-    """A new ULID of the moment `at` (now), later than `after` and than every other made here for that moment.
+    """A new ULID of the moment `at` (now), later than every other made here for that moment, and than `after`.
 
-    Moments named by `at` may alternate, so theirs end in numbers of one rising series.
+    Moments named by `at` may alternate, so theirs end in numbers of one rising series. An `after` that is not past yet
+    is outrun by far, since others may count on from it, and draws nothing with it that is made later.
     """
     global _latest_ulid
     if at is not None:
@@ -130,9 +131,9 @@ def ulid(at: int | None = None, *, after: str = "") -> str:
     with _lock:
         if fresh < _latest_ulid or fresh >> 80 == _latest_ulid >> 80:
             fresh = _latest_ulid + 1
-        if after:
-            fresh = max(fresh, int(ULID.from_str(after)) + 1)
         _latest_ulid = fresh
+    if after and fresh <= int(ULID.from_str(after)):
+        fresh = int(ULID.from_str(after)) + 1 + secrets.randbits(60)
     return str(ULID.from_int(fresh))
 
 

@@ -68,7 +68,7 @@ class Edge:
             "Vary": "Origin",
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
-            "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Request-ID",
-            "Access-Control-Expose-Headers": "X-Request-ID, X-Request-Warning, Retry-After, Idempotency-Replayed",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, X-Request-ID",
+            "Access-Control-Expose-Headers": "ETag, X-Request-ID, X-Request-Warning, Retry-After, Idempotency-Replayed",
             "Access-Control-Max-Age": "600",
         }

@@ -49,13 +49,14 @@ def language_tag(text: str) -> str:
 
 def time_zone(text: str) -> str:
     """The name of a time zone in the IANA database."""
-    if text not in _time_zones():
+    if text not in time_zones():
         raise ValueError("expected an IANA time zone such as Europe/Berlin")
     return text
 
 
 @functools.cache
-def _time_zones() -> frozenset[str]:
+def time_zones() -> frozenset[str]:
+    """The names of all of them."""
     return frozenset((files("tzdata") / "zones").read_text("utf-8").split())
 
 

@@ -38,14 +38,7 @@ def once(asked: Asked, act: Callable[[], bytes]) -> tuple[bytes, bool]:
         if kept:
             if kept.fingerprint != fingerprint:
                 raise IdempotencyKeyReused
-            return kept.body.encode(), True
+            return kept.answer(), True
         body = act()
-        KeptAnswer.create(
-            user_id=asked.user_id,
-            operation=asked.operation,
-            key=asked.key,
-            fingerprint=fingerprint,
-            body=body.decode(),
-            kept_until=clock.now() + clock.DAY,
-        )
+        KeptAnswer.keep(body, user_id=asked.user_id, operation=asked.operation, key=asked.key, fingerprint=fingerprint)
         return body, False

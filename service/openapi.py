@@ -57,8 +57,12 @@ def _operation(operation: Operation, rendered: Any, links: dict[str, Any]) -> di
         envelope["data"] if operation.is_bare else _object(**envelope, **({"meta": _object(**meta)} if meta else {}))
     )
     content = {operation.produces: {"schema": {Html: _TEXT, Moved: _TEXT, Media: {}}.get(operation.data, success)}}
-    warned = ["X-Request-Warning"] if operation.is_lenient and (operation.query or operation.body) else []
-    more = _headers(["Idempotency-Replayed"] if operation.status == 201 else warned, required=False)
+    sometimes = {
+        "Idempotency-Replayed": operation.status == 201,
+        "ETag": 304 in operation.answers,
+        "X-Request-Warning": operation.is_lenient and (operation.query or operation.body),
+    }
+    more = _headers([name for name, holds in sometimes.items() if holds], required=False)
     more |= {"links": links} if links else {}
     described: dict[str, Any] = {
         "operationId": operation.name,

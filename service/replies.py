@@ -1,5 +1,6 @@
 """Answers on their way out, and the one function that puts a refusal into the envelope."""
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,13 +77,19 @@ def move(moved: Moved) -> Reply:
 
 
 def send(media: Media, content_type: str, if_none_match: str) -> Reply:
-    """Bytes that may be kept, or 304 for a client that has them (RFC 9110, section 13.1.2)."""
+    """Bytes that may be kept, or 304 for a client that has them."""
     cached = "public, max-age=31536000, immutable" if media.lasting else "no-cache"
-    headers = {"ETag": f'"{media.tag}"', "Cache-Control": cached}
+    headers = {"Content-Type": content_type, "Cache-Control": f"private, {cached}" if media.personal else cached}
+    return unless_known(Reply(200, media.content, MEDIA | headers), if_none_match, media.tag)
+
+
+def unless_known(reply: Reply, if_none_match: str, tag: str = "") -> Reply:
+    """An answer with its tag, or 304 for a client that has it (RFC 9110, section 13.1.2)."""
+    reply.headers["ETag"] = f'"{tag or hashlib.sha256(reply.body).hexdigest()[:16]}"'
     known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
-    if known & {"*", headers["ETag"]}:
-        return Reply(304, headers=headers)
-    return Reply(200, media.content, {**MEDIA, "Content-Type": content_type, **headers})
+    if known & {"*", reply.headers["ETag"]}:
+        return Reply(304, headers={name: reply.headers[name] for name in ("ETag", "Cache-Control")})
+    return reply
 
 
 def verify(operation: Operation, reply: Reply) -> None:

@@ -2,12 +2,12 @@
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import peewee
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.db import Page, Table
 from service.errors import InvalidBody
@@ -33,14 +33,20 @@ class Writes:
         NewFeedback = Annotated[dict[str, Any], Writes(Feedback, "description", "app_version")]
 
     Where nothing is stored yet, columns without a default are required; with `partial` nothing is. `null` and, for
-    texts, "" stand for the default. `narrower` types take the place of what the columns themselves would accept.
+    texts, "" stand for the default; `needed` texts are as if they had none, and are never empty. `narrower` types take
+    the place of what the columns themselves would accept.
     """
 
-    def __init__(self, table: type[Table], *names: str, partial: bool = False, **narrower: Any) -> None:
+    def __init__(
+        self, table: type[Table], *names: str, partial: bool = False, needed: Collection[str] = (), **narrower: Any
+    ) -> None:
         self.columns = {name: vars(table._meta)["fields"][name] for name in (*names, *narrower)}
+        self.needed = needed
         fields: list[Any] = []
         for name, column in self.columns.items():
             accepts = narrower.get(name, column.accepts)
+            if name in needed:
+                accepts = Annotated[accepts, Meta(min_length=1)]
             if not self._needs_value(column):
                 accepts = accepts | None
             optional = partial or not self._needs_value(column)
@@ -49,9 +55,8 @@ class Writes:
             f"{table.__name__}Changes" if partial else f"New{table.__name__}", fields, kw_only=True
         )
 
-    @staticmethod
-    def _needs_value(column: Column) -> bool:
-        return column.default is None and not column.null
+    def _needs_value(self, column: Column) -> bool:
+        return column.name in self.needed or (column.default is None and not column.null)
 
     def read(self, value: Any) -> dict[str, Any]:
         """The columns that a body sets, as stored. Raises InvalidBody with the place of the fault."""

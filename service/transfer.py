@@ -21,7 +21,7 @@ from service.decoding import read_json
 from service.errors import BadRequest, InvalidBody
 from service.fields import Column, Flag, members, primary_key, row_json
 from service.models import RECORDS, Avatar, User
-from service.models.chats import sessions_of, settle
+from service.models.settling import sessions_of, settle
 from service.shapes import convert
 
 FAULTS_SHOWN = 20

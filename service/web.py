@@ -5,7 +5,6 @@ The only importer of Bottle, which routes. 404, 405 and OPTIONS never reach an o
 """
 
 import functools
-import hashlib
 import logging
 import re
 from collections.abc import Iterable
@@ -77,9 +76,14 @@ class Door:
         chosen = {name: given[name] for name in operation.wants}
         handle = functools.partial(db.settled, functools.partial(operation.handler, **found, **chosen))
         if operation.is_page:
-            return self.show(operation.status, handle())
+            page = handle()
+            if isinstance(page, Html) and page.page:
+                walk = (query, query.cursor.number + 1, page.page.next_key) if query else (None, 0, ())
+                page.values["next_cursor"] = cursors.make(operation, bound_to, *walk)
+            return self.show(operation.status, page)
+        known = environ.get("HTTP_IF_NONE_MATCH", "")
         if operation.data is Media:
-            return replies.send(handle(), operation.produces, environ.get("HTTP_IF_NONE_MATCH", ""))
+            return replies.send(handle(), operation.produces, known)
         headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if faults or more_faults:
             headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
@@ -89,7 +93,8 @@ class Door:
 
         key = environ.get("HTTP_IDEMPOTENCY_KEY", "")
         if not (key and caller and operation.status == 201):
-            return Reply(operation.status, act(), headers)
+            reply = Reply(operation.status, act(), headers)
+            return replies.unless_known(reply, known) if 304 in operation.answers else reply
         asked = keeping.Asked(caller.id, operation.name, key, repr(bound_to).encode() + raw)
         answer, replayed = db.settled(functools.partial(keeping.once, asked, act))
         return Reply(operation.status, answer, headers | ({"Idempotency-Replayed": "true"} if replayed else {}))
@@ -145,20 +150,26 @@ class Door:
         if isinstance(page, Moved):
             return replies.move(page)
         html = bottle.template(page.template, template_lookup=_TEMPLATES, **page.values)
-        return replies.page(status, html, page.scripted, page.cookie)
+        return replies.page(page.status or status, html, page.scripted, page.cookie)
 
     def refuse(self, refusal: Refusal, origin: Origin) -> Reply:
         """The envelope of failure; on pages people read of their mistakes, and are asked to sign in."""
         if self.operation.is_bare:
             return replies.refuse_bare(refusal)
-        if self.operation.is_page and isinstance(refusal, BadRequest):
-            told = {"faults": getattr(refusal, "faults", ()), "told": str(refusal)}
-            return self.show(refusal.status, Html("faults.html", told))
-        if self.operation.is_page and origin.is_navigation and isinstance(refusal, Unauthenticated | RateLimited):
-            reply = self.show(refusal.status, sign_in.ask(origin, refusal))
+        if self.operation.is_page and (origin.is_navigation or isinstance(refusal, BadRequest)):
+            page = self.tell(refusal, origin)
+            reply = self.show(refusal.within(self.operation.statuses).status, page)
             reply.headers |= refusal.headers
             return reply
         return refuse(refusal, self.operation.statuses)
+
+    def tell(self, refusal: Refusal, origin: Origin) -> Html:
+        """The page that tells a person of a refusal: the one to sign in, where that helps."""
+        if isinstance(refusal, Unauthenticated | RateLimited):
+            return sign_in.ask(origin, refusal)
+        here = origin.path.partition("?")[0] if self.operation.scope == "console" else ""
+        told = {"faults": getattr(refusal, "faults", ()), "told": str(refusal), "here": here}
+        return Html("faults.html", told)
 
 
 def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
@@ -182,9 +193,8 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
 def send_static(name: str) -> bottle.HTTPResponse:
     """A part of the pages, which a browser may keep but asks about each time, so that no two versions meet."""
     file = _PARTS.get(name) or bottle.abort(404)
-    content = file.read_bytes()
-    part = Media(content, hashlib.sha256(content).hexdigest()[:16])
-    reply = replies.send(part, assets.type_of(file), bottle.request.environ.get("HTTP_IF_NONE_MATCH", ""))
+    known = bottle.request.environ.get("HTTP_IF_NONE_MATCH", "")
+    reply = replies.send(Media(file.read_bytes()), assets.type_of(file), known)
     return bottle.HTTPResponse(reply.body, reply.status, reply.headers)
 
 

@@ -16,7 +16,7 @@ from service import clock, db
 from service.auth import passwords, tokens
 from service.fields import as_bytes, compact_json
 from service.models import TABLES, App, Bot, ChatSession, Message, User
-from service.models.chats import settle
+from service.models.settling import settle
 from service.settings import Settings
 from tests import postgres
 

@@ -35,10 +35,10 @@ def picture(kind: str = "PNG", side: int = 8) -> bytes:
     return stream.getvalue()
 
 
-def records() -> list[Record]:
-    """Everything, at least one of each kind."""
+def records(**alice: str) -> list[Record]:
+    """Everything, at least one of each kind; `alice` says what else is to be said of her."""
     people = [
-        {"id": ALICE, "email": EMAILS["alice"], "first_name": "Alice", "location": [52, 13]},
+        {"id": ALICE, "email": EMAILS["alice"], "first_name": "Alice", "location": [52, 13], **alice},
         {"id": BOB, "email": EMAILS["bob"]},
         {"id": AGENT, "email": EMAILS["agent"], "role": "agent", "app_id": SHOP},
     ]
@@ -79,6 +79,7 @@ def records() -> list[Record]:
         {"event": {"id": EVENT, "user_id": ALICE, "title": "Call", "starts_at": "2026-11-20T10:00:00+01:00"}},
         {"notification": {**told, "id": NOTIFICATION, "session_id": SESSION, "conversation_id": CONVERSATION}},
         {"feedback": reported},
+        {"bot_answer": {"bot_id": HILDA, "language": "en", "question": "When are you open?", "answer": "Always."}},
         {"avatar": {"user_id": ALICE, "image": base64.b64encode(picture()).decode()}},
         {"avatar": {"user_id": BOB, "image": base64.b64encode(picture()).decode(), "name": BOBS_PICTURE}},
     ]

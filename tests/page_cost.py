@@ -25,7 +25,7 @@ from service import clock, db
 from service.auth import signing, tokens
 from service.fields import as_bytes, compact_json
 from service.models import App, ChatSession, Message, SigningKey, User
-from service.models.chats import settle
+from service.models.settling import settle
 from service.settings import Settings
 from tests import postgres
 from tests.conftest import Client

@@ -12,14 +12,16 @@ from urllib.parse import urlencode
 import pytest
 
 from service import clock, db
-from service.auth import tokens
+from service.auth import tickets, tokens
 from service.auth.consent import SCOPES
 from service.auth.signing import sign
 from service.fields import as_bytes, compact_json
 from service.models import (
     TABLES,
+    App,
     Avatar,
     Bot,
+    CalendarFeed,
     ChatSession,
     DataShare,
     Event,
@@ -53,7 +55,7 @@ class Row(NamedTuple):
 
     answers: dict[str, Told]
     scope: str | None = ""  # "": any token will do; None: there is nobody to have one
-    changes: str = ""  # "own", or the name of the one whose things they are; "": nobody's
+    changes: str = ""  # "own", or the name of the one whose things they are, or "shop"; "": nothing changes
     body: Any = None
     query: str = ""
     message: str = "pinned"  # which one the path names
@@ -74,6 +76,8 @@ def staff(refusal: Told) -> dict[str, Told]:
 
 
 TELLING, CONCEALING = staff(FORBIDDEN), staff(NO_SESSION)  # the operations that list 403, and those that do not
+SENDING = {name: 201 if told == 200 else told for name, told in TELLING.items()}
+KEEPING = people(FORBIDDEN, agent=200, admin=200)  # of the bots of Alice's app
 AVATAR = {"avatar": picture()}
 
 # `{name}` stands for what Alice's world holds under that name; bodies and queries try to be hers wherever they can.
@@ -84,13 +88,30 @@ ROWS: dict[str, Row] = {
     "log_in": Row(everybody(200), None, "alice", {"email": "{email}", "password": PASSWORD}),
     "refresh_tokens": Row(everybody(200), None, "alice", {"refresh_token": "{refresh_token}"}),
     "log_out": Row(people(200), "", "own", {"scope": "global", **HERS}),
+    "list_logins": Row(people(200), "account:read", query=AS_ALICE),
+    "end_login": Row(people((404, "not_found"), alice=200), "account", "alice"),
+    "change_password": Row(
+        people(200), "account", "own", {"current_password": PASSWORD, "new_password": "another one", **HERS}, AS_ALICE
+    ),
     "show_consent": Row(people(200), "consent:read", query="{consent}"),
     "answer_consent": Row(people(400), "consent", body={"ticket": "{ticket}", "answer": "approve"}),
     "exchange_code": Row(everybody(400), None, body={"grant_type": "refresh_token", "refresh_token": "{ticket}"}),
     "describe_authorization": Row(everybody(200), None),
     "list_installs": Row(people(200), "profile:read", query=AS_ALICE),
     "revoke_install": Row(people((404, "not_found"), alice=200), "profile", "alice"),
+    "create_chat_session": Row(
+        people((404, "conversation_not_found"), alice=201),
+        "chats",
+        "own",
+        {"app_id": "{app}", "bot_id": "{bot}", "conversation_id": "{conversation}", **HERS},
+    ),
     "list_chat_sessions": Row(people(200), "chats:read", query=AS_ALICE),
+    "search_messages": Row(people(200), "chats:read", query=f"q=e&{AS_ALICE}"),
+    "get_chat_session": Row(TELLING, "chats:read"),
+    "send_message": Row(SENDING, "chats", "alice", {"content": {"text": "Bye"}, **HERS}),
+    "edit_message": Row(people(FORBIDDEN, alice=200), "chats", "alice", {"content": "New", **HERS}, message="plain"),
+    "mark_chat_session_read": Row(TELLING, "chats", "alice", HERS),
+    "get_chat_context": Row(TELLING, "chats:read", query=AS_ALICE),
     "list_messages": Row(CONCEALING, "chats:read"),
     "delete_message": Row(TELLING, "chats", "alice"),
     "pin_message": Row(CONCEALING, "chats", "alice", message="plain"),
@@ -102,11 +123,15 @@ ROWS: dict[str, Row] = {
     "change_chat_session_status": Row(TELLING, "chats", "alice", {"status": "closed"}),
     "list_bots": Row(people(200), "bots:read", query="app_id={app}"),
     "get_bot": Row(people(200), "bots:read", query="app_id={app}"),
+    "list_app_bots": Row(KEEPING, "bots:read"),
+    "publish_bot": Row(KEEPING, "bots", "shop", {"status": "draft"}),
+    "change_bot_presence": Row(KEEPING, "bots", "shop", {"presence": "away"}),
     "get_profile": Row(people(200), "profile:read", query=AS_ALICE),
     "update_profile": Row(people(200), "profile", "own", {"last_name": "New", "role": "admin", **HERS}, AS_ALICE),
     "get_settings": Row(people(200), "profile:read", query=AS_ALICE),
     "update_settings": Row(people(200), "profile", "own", {"chat_language": "de", **HERS}, AS_ALICE),
     "upload_avatar": Row(people(200), "profile", "own", AVATAR, AS_ALICE),
+    "remove_avatar": Row(people(200), "profile", "own", query=AS_ALICE),
     "create_data_share": Row(
         people((404, "conversation_not_found"), alice=201),
         "data-shares",
@@ -120,16 +145,81 @@ ROWS: dict[str, Row] = {
         people(200), "data-shares:read", body={"mcp_server_id": "files of Alice", "tool": "read", **HERS}
     ),
     "submit_feedback": Row(people(201), "feedback", "own", {"description": "Fine", **HERS}, AS_ALICE),
+    "list_feedback": Row(people(200), "feedback:read", query=AS_ALICE),
+    "change_feedback_status": Row(people(FORBIDDEN, admin=200), "feedback", "alice", {"status": "done", **HERS}),
     "list_events": Row(people(200), "events:read", query=AS_ALICE),
+    "create_event": Row(people(201), "events", "own", {"title": "Tea", "starts_at": "2026-11-20T16:00:00Z", **HERS}),
+    "get_event": Row(people(FORBIDDEN, alice=200), "events:read"),
+    "update_event": Row(people(FORBIDDEN, alice=200), "events", "alice", {"title": "Dinner", **HERS}),
+    "delete_event": Row(people(FORBIDDEN, alice=200), "events", "alice"),
+    "renew_calendar_feed": Row(people(200), "events", "own", query=AS_ALICE),
+    "revoke_calendar_feed": Row(people(200), "events", "own", query=AS_ALICE),
+    "get_calendar": Row(everybody(200), None, query="token={feed}"),
     "list_notifications": Row(people(200), "notifications:read", query=AS_ALICE),
     "mark_notifications_read": Row(people(200), "notifications", "own", HERS, AS_ALICE),
+    "count_unread_notifications": Row(people(200), "notifications:read", query=AS_ALICE),
+    "mark_notification_read": Row(people(FORBIDDEN, alice=200), "notifications", "alice"),
+    "mark_notification_unread": Row(people(FORBIDDEN, alice=200), "notifications", ""),
+    "delete_notification": Row(people(FORBIDDEN, alice=200), "notifications", "alice"),
+    "await_updates": Row(people(200), "chats:read", query=f"wait=0&{AS_ALICE}"),
     "get_avatar": Row(everybody(200), None),
     "check_health": Row(everybody(200), None),
     "check_readiness": Row(everybody(200), None),
-    "show_home": Row(everybody(200), None),
     "show_sign_in": Row(everybody(200), None),
     "sign_in_browser": Row(everybody(400), None, body={"email": "{email}", "password": PASSWORD, "ticket": "{ticket}"}),
     "sign_out_browser": Row(people(303), "", "own", {"next": "/"}),
+    "show_inbox": Row(people(200), "console:read", query=AS_ALICE),
+    "show_search": Row(people(200), "console:read", query=f"q=e&{AS_ALICE}"),
+    "show_chat": Row(TELLING, "console:read"),
+    "change_chat": Row(
+        {name: 303 if told == 200 else told for name, told in TELLING.items()},
+        "console",
+        "alice",
+        {"act": "send", "text": "Bye", "ticket": "{console}"},
+    ),
+    "show_news": Row(people(200), "console:read", query=AS_ALICE),
+    "show_notifications": Row(people(200), "console:read", query=AS_ALICE),
+    "change_notifications": Row(people(303), "console", "own", {"act": "read_all", "ticket": "{console}", **HERS}),
+    "show_events": Row(people(200), "console:read", query=f"past=true&{AS_ALICE}"),
+    "change_events": Row(
+        people(303),
+        "console",
+        "own",
+        {"act": "add", "title": "Tea", "starts_at": "2026-11-20T16:00", "ticket": "{console}", **HERS},
+    ),
+    "show_feedback": Row(people(200), "console:read", query=AS_ALICE),
+    "change_feedback": Row(
+        people(303), "console", "own", {"act": "give", "description": "Fine", "ticket": "{console}", **HERS}
+    ),
+    "show_bots": Row(people(200), "console:read", query="app_id={app}"),
+    "begin_chat": Row(people(303), "console", "own", {"app_id": "{app}", "bot_id": "{bot}", "ticket": "{console}"}),
+    "show_catalogue": Row(KEEPING, "console:read", query="app_id={app}"),
+    "change_bot": Row(
+        people(FORBIDDEN, agent=303, admin=303),
+        "console",
+        "shop",
+        {"app_id": "{app}", "bot_id": "{bot}", "presence": "away", "ticket": "{console}"},
+    ),
+    "show_shares": Row(people(200), "console:read", query=AS_ALICE),
+    "change_shares": Row(
+        people(303),
+        "console",
+        "own",
+        {"act": "grant", "mcp_server_id": "mail", "allowed_tools": "read", "ticket": "{console}", **HERS},
+    ),
+    "show_settings": Row(people(200), "console:read", query=AS_ALICE),
+    "change_person": Row(
+        people(303), "console", "own", {"act": "profile", "last_name": "New", "ticket": "{console}", **HERS}
+    ),
+    "show_picture": Row(people(200), "console:read", query=AS_ALICE),
+    "change_picture": Row(people(303), "console", "own", AVATAR, "ticket={console}"),
+    "show_account": Row(people(200), "console:read", query=AS_ALICE),
+    "change_account": Row(
+        people(303),
+        "console",
+        "own",
+        {"act": "password", "current_password": PASSWORD, "new_password": "another one", "ticket": "{console}", **HERS},
+    ),
     "show_reference": Row(everybody(200), None),
     "get_openapi_document": Row(everybody(200), None),
 }
@@ -139,16 +229,30 @@ NOTES: dict[str, Row] = {
     "delete_message": Row({**TELLING, **HIDDEN}, "chats", "alice", message="pinned note"),
     "pin_message": Row({**CONCEALING, "alice": NO_MESSAGE}, "chats", "alice", message="plain note"),
     "unpin_message": Row({**CONCEALING, "alice": NO_MESSAGE}, "chats", "alice", message="pinned note"),
+    "edit_message": Row({**people(FORBIDDEN), **HIDDEN}, "chats", body={"content": "New"}, message="plain note"),
+    "send_message": Row(
+        {**SENDING, "alice": FORBIDDEN}, "chats", "alice", {"content": "Ssh", "is_private": True, **HERS}
+    ),
 }
-CASES = {**ROWS, **{f"{name}, of a note": row for name, row in NOTES.items()}}
+CASES = {
+    **ROWS,
+    **{f"{name}, of a note": row for name, row in NOTES.items()},
+    "list_feedback, of everybody": Row(people(FORBIDDEN, admin=200), "feedback:read", query="everybody=true"),
+}
 
 # The lists and settings in which everybody finds what is theirs.
 PERSONAL = (
     "show_consent",
+    "show_events",
+    "show_feedback",
+    "show_notifications",
+    "show_settings",
+    "show_shares",
     "get_profile",
     "get_settings",
     "list_data_shares",
     "list_events",
+    "list_feedback",
     "list_notifications",
     "update_settings",
 )
@@ -171,7 +275,7 @@ class World:
                     furnish(client.user)
             pin, note = {"pinned_at": clock.timestamp()}, {"is_private": True, "sender_type": "agent"}
             self.messages = {
-                "plain": say("Hello").id,
+                "plain": say("Hello", sender_id=alice.id).id,
                 "pinned": say("Hello", **pin).id,
                 "plain note": say(NOTE, **note).id,
                 "pinned note": say(NOTE, **note, **pin).id,
@@ -179,20 +283,26 @@ class World:
             install = tokens.open_session(alice.id, settings, install_id="of Alice", scopes="chats")
             refresh_token = tokens.begin(alice.id, settings).refresh_token
         self.ids: dict[type, str] = {
+            App: session.app_id,
             ChatSession: session.id,
             Bot: session.bot_id,
+            Feedback: Feedback.get(Feedback.user_id == alice.id).id,
             DataShare: DataShare.get(DataShare.user_id == alice.id).id,
             Avatar: Avatar.get(Avatar.user_id == alice.id).name,
             LoginSession: install.id,
+            Event: Event.get(Event.user_id == alice.id).id,
+            Notification: Notification.get(Notification.user_id == alice.id).id,
         }
         self.names = {
             "alice": alice.id,
             "email": alice.email,
             "refresh_token": refresh_token,
             "app": session.app_id,
+            "bot": session.bot_id,
             "conversation": session.conversation_id,
             "consent": urlencode(GOOD),
             "ticket": sign("form", ["of Alice's browser"]),
+            "feed": CalendarFeed.renew(alice.id),
         }
 
     def fill_in(self, text: str) -> str:
@@ -204,6 +314,8 @@ class World:
     def ask(self, case: str, client: Client) -> Reply:
         """The request of a case, made by somebody."""
         operation, row = ALL[case.partition(",")[0]], CASES[case]
+        caller = client.token and tokens.authenticate(f"Bearer {client.token}")
+        self.names["console"] = tickets.make(caller) if caller else ""
         identifiers = {**self.ids, Message: self.messages[row.message]}
         path = f"{address(operation, *(identifiers[table] for *_, table in operation.loads))}?{self.fill_in(row.query)}"
         if operation.accepts.startswith("multipart/"):
@@ -229,6 +341,7 @@ def furnish(user: User) -> None:
     Notification.create(user_id=user.id, title=f"news {named}", payload=compact_json(as_bytes({"text": named})))
     Feedback.create(user_id=user.id, description=f"opinion {named}")
     Avatar.replace_by(user.id, PICTURE, "")
+    CalendarFeed.renew(user.id)
     User.update(settings=compact_json({"remark": f"remark {named}"})).where(User.id == user.id).execute()
 
 
@@ -294,8 +407,9 @@ def test_everybody_is_answered_as_the_table_says(case, world):
             reply = world.ask(case, client)
         if isinstance(told, int):
             assert reply.status == told, (name, reply.raw)
-            owner = client.user if row.changes == "own" else world.clients["alice"].user if row.changes else None
-            assert owners == ({owner.id} if owner else set()), name
+            alice, own = world.clients["alice"].user, client.user
+            written = {"": set(), "shop": {""}, "own": {own and own.id}}.get(row.changes, {alice.id})
+            assert owners == written, name
         else:
             assert reply.error == told, name
             assert owners == set(), name
@@ -306,7 +420,7 @@ def test_everybody_is_answered_as_the_table_says(case, world):
 def test_everybody_finds_their_own_and_nothing_of_others(case, world):
     users = {name: world.clients[name].user for name in KNOWN}
     marks = {
-        name: user.email if case in ("show_consent", "get_profile") else f" of {user.first_name}"
+        name: user.email if case in ("show_consent", "show_settings", "get_profile") else f" of {user.first_name}"
         for name, user in users.items()
     }
     for name in KNOWN:
@@ -345,7 +459,7 @@ def test_a_role_without_its_app_and_an_app_without_its_role_open_nothing(world, 
     """An agent of no app, and a customer who is on the books of Alice's app, are told what Bob is told."""
     for client in (person("ann", role="agent"), person("carl", role="user", app_id=shop.id)):
         for case, row in CASES.items():
-            if row.answers in (TELLING, CONCEALING):
+            if row.answers in (TELLING, CONCEALING, SENDING):
                 with nothing_changes():
                     assert world.ask(case, client).error == row.answers["bob"], case
 
@@ -358,7 +472,7 @@ def test_staff_reaches_the_sessions_of_its_own_app_only_whosever_they_are(world,
     world.messages |= {"plain": say("Hi", elsewhere).id, "pinned": pinned.id}
     swapped = {"agent": "other_agent", "other_agent": "agent"}
     for case, row in ROWS.items():
-        if row.answers in (TELLING, CONCEALING):
+        if row.answers in (TELLING, CONCEALING, SENDING):
             for name in KNOWN:
                 with undone():
                     reply = world.ask(case, world.clients[name])

@@ -10,7 +10,8 @@ from service import clock, cursors, db
 from service.auth.signing import sign
 from service.fields import as_bytes, compact_json
 from service.models import ChatSession, Message, Notification
-from service.models.chats import PIN_LIMIT, STATUSES, settle
+from service.models.chats import PIN_LIMIT, STATUSES
+from service.models.settling import settle
 from service.routes.chats import MessageWindow
 from tests.conftest import Client, Reply, text_of, walk
 from tests.postgres import on_sqlite_alone

@@ -60,6 +60,13 @@ def test_an_identifier_can_be_made_to_follow_another(host_clock):
     assert clock.ulid(after="01ARZ3NDEKTSV4RRFFQ69G5FAV") > "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
+def test_an_identifier_from_the_future_draws_no_others_with_it(host_clock):
+    far = clock.ulid(clock.now() + clock.DAY)
+    behind = {clock.ulid(after=far) for _ in range(20)}
+    assert len(behind) == 20 and min(behind) > far
+    assert clock.ulid_time(clock.ulid()) == clock.now()
+
+
 def test_identifiers_of_many_threads_are_all_different(host_clock):
     made = [identifier for found in at_once(8, lambda _: [clock.ulid() for _ in range(200)]) for identifier in found]
     assert len(set(made)) == len(made) == 1600

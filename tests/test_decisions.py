@@ -317,7 +317,7 @@ def test_labels_that_are_words(alice, session, take_in, table, member, default):
 @pytest.mark.parametrize(
     ("member", "words"), [("status", ("draft", "published")), ("presence", ("online", "away", "rsvp", "offline"))]
 )
-def test_bots_change_by_import_only(alice, admin, bot, take_in, member, words):
+def test_bots_themselves_change_by_import_only(alice, admin, bot, take_in, member, words):
     for word in itertools.chain.from_iterable(itertools.permutations(words, 2)):
         assert not take_in({"bot": {"id": bot.id, "app_id": bot.app_id, member: word}})
         assert getattr(Bot.get_by_id(bot.id), member) == word
@@ -378,7 +378,7 @@ def everything(alice, bot, session, say):
     assert {reply.status for reply in replies} == {200, 201}
 
 
-def test_no_operation_creates_notifications_or_events(alice, bot, session, say):
+def test_what_one_does_oneself_creates_no_notifications_or_events(alice, bot, session, say):
     with nothing_changes(Notification, Event):
         everything(alice, bot, session, say)
 
@@ -393,7 +393,10 @@ def test_the_service_calls_nobody(alice, bot, session, say, monkeypatch):
 
 def test_no_operation_streams():
     types = {operation.produces for operation in operations()}
-    assert types == {"application/json", "text/html", "image/webp", "application/vnd.oai.openapi+json"}
+    assert types == {
+        *("application/json", "text/html", "image/webp", "application/vnd.oai.openapi+json"),
+        "text/calendar; charset=utf-8",
+    }
 
 
 # Section 8

@@ -11,7 +11,7 @@ from service import openapi
 from service.commands.describe import listing
 from service.db import Page, Position
 from service.fields import Identifier, Sortable, Text
-from service.models import Avatar, Bot, ChatSession, DataShare, Message
+from service.models import App, Avatar, Bot, ChatSession, DataShare, Event, Feedback, Message, Notification, User
 from service.models.people import Caller
 from service.operations import Operation, Routes
 from service.routes import operations
@@ -72,12 +72,21 @@ def address(operation, *identifiers):
 @pytest.fixture
 def existing(alice, session, say, bot):
     """Gives identifiers that lead somewhere: to Alice's things."""
+
+    def as_admin(id):
+        User.update(role="admin").where(User.id == alice.user.id).execute()
+        return id
+
     make = {
+        App: lambda: as_admin(bot.app_id),
+        Feedback: lambda: as_admin(Feedback.create(user_id=alice.user.id, description="x").id),
         ChatSession: lambda: session.id,
         Message: lambda: say().id,
         Bot: lambda: bot.id,
         DataShare: lambda: DataShare.give(alice.user.id, mcp_server_id="files", allowed_tools='["*"]').id,
         Avatar: lambda: Avatar.create(user_id=alice.user.id, image="").name,
+        Event: lambda: Event.create(user_id=alice.user.id, title="Call", starts_at="2026-11-20T10:00:00.000Z").id,
+        Notification: lambda: Notification.create(user_id=alice.user.id, title="News").id,
     }
     return lambda operation: [make[table]() for _, _, table in operation.loads]
 
@@ -133,7 +142,7 @@ class TestEveryOperation:
         assert reply.status == operation.status
         assert reply.headers["X-Request-Warning"].startswith("body: ")
 
-    @every(lambda operation: operation.loads and not is_free(operation))
+    @every(lambda operation: operation.loads and not is_free(operation) and not operation.is_page)
     def test_refuses_malformed_identifiers(self, alice, operation):
         reply = alice.call(operation.method, address(operation, *["x"] * len(operation.loads)))
         assert reply.error == (400, "invalid_id")

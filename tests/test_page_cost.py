@@ -4,7 +4,7 @@ import pytest
 
 from service import clock, db
 from service.models import ChatSession, Message
-from service.models.chats import settle
+from service.models.settling import settle
 from tests.watching import is_of_a_page, query_plan, statements
 
 

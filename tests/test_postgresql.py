@@ -44,6 +44,8 @@ from tests.test_cli_login import VERIFIER
 from tests.test_consent import GOOD
 from tests.watching import at_once, nothing_changes, statements
 
+pytestmark = pytest.mark.slow
+
 STATES = {  # what a server says, and whether it means «not now»
     "08006": True,  # connection_failure
     "25006": True,  # read_only_sql_transaction
@@ -112,7 +114,8 @@ def said(server: postgres.Server) -> list[str]:
 def lasts(asked: str) -> bool:
     """Whether a statement leaves something in its connection, where a pooler would hand it on to somebody else."""
     kind, _, text = asked.partition(": ")
-    words = r"SET (?!LOCAL )|DISCARD|RESET|PREPARE|(UN)?LISTEN|CREATE (LOCAL |GLOBAL )?TEMP|DECLARE .* WITH HOLD"
+    words = r"SET (?!LOCAL |CONSTRAINTS )|DISCARD|RESET|PREPARE|(UN)?LISTEN|CREATE (LOCAL |GLOBAL )?TEMP"
+    words += r"|DECLARE .* WITH HOLD"
     return (
         kind not in ("statement", "execute <unnamed>")
         or re.search(r"pg_(try_)?advisory_(?!xact)", text) is not None

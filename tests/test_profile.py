@@ -167,6 +167,7 @@ class TestProtectedMembers:
         "app_id": "00000000-0000-4000-8000-000000000000",
         "settings": {"chat_language": "de"},
         "is_disabled": True,
+        "news_at": 5,
         "password": "another password entirely",
         "password_hash": "x",
     }

@@ -40,11 +40,12 @@ UNLIMITED = ("--login-failures", "--login-failures-account", "--login-failures-n
 
 @pytest.fixture
 def server(shipped: Path, tmp_path: Path) -> Iterator[Served]:
-    """The executable, serving the household; it checks its own answers too, and does not mind failed logins."""
+    """The executable, serving the household, with Alice in charge; it checks its answers and bears failed logins."""
     data = tmp_path / "data"
     settings = clean_environment(SHIV_ROOT=tmp_path / "unpacked", CX_DATA=data, **where(data))
     command = [PYTHON, shipped]
-    subprocess.run([*command, "import", "-"], input=json_lines(household.records()), env=settings, check=True)
+    household_lines = json_lines(household.records(role="admin"))
+    subprocess.run([*command, "import", "-"], input=household_lines, env=settings, check=True)
     limits = [word for flag in UNLIMITED for word in (flag, "1000000")]
     output, errors = tmp_path / "out", tmp_path / "err"
     with output.open("wb") as out, errors.open("wb") as err:

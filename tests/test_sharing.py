@@ -320,7 +320,7 @@ class TestFaultyGrants:
 
 class TestConversations:
     def test_may_be_any_of_the_callers_own(self, alice, session):
-        session.become("archived")
+        alice.post(f"/chats/{session.id}/archive")
         assert give(alice, conversation_id=session.conversation_id)["conversation_id"] == session.conversation_id
 
     def test_that_nobody_has_are_not_found(self, alice, session):

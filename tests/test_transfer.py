@@ -674,7 +674,18 @@ SETTINGS: list[dict[str, Any]] = [
     {"appearance": {"theme": "dark", "font": "large"}, "chat_language": "", "mine": [1, {"deep": None}]},
     {"notifications": {"muted_until": "2026-11-20T10:00:00.000Z"}, "updated_at": "2026-11-20T10:00:00.000Z"},
 ]
-NEEDED = {"app_id", "user_id", "chat_session_id", "mcp_server_id", "allowed_tools", "description", "starts_at"}
+NEEDED = {
+    "app_id",
+    "user_id",
+    "chat_session_id",
+    "mcp_server_id",
+    "allowed_tools",
+    "description",
+    "starts_at",
+    "bot_id",
+    "question",
+    "answer",
+}
 
 
 def values(column: Any, ids: dict[str, list[str]]) -> st.SearchStrategy[Any]:

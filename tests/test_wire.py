@@ -111,7 +111,7 @@ class TestTheEnvelope:
 
 class TestOtherMethods:
     def test_options_answers_204_with_allow_and_no_body(self, anyone):
-        for path, allow in (("//healthz", "GET, HEAD, OPTIONS"), (f"/chats/{NOBODY}", "DELETE, OPTIONS")):
+        for path, allow in (("//healthz", "GET, HEAD, OPTIONS"), (f"/chats/{NOBODY}", "DELETE, GET, HEAD, OPTIONS")):
             reply = anyone.call("OPTIONS", path)
             assert (reply.status, reply.raw, reply.headers["Allow"]) == (204, b"", allow)
             assert not {"Content-Type", "Content-Length"} & set(reply.headers)
@@ -375,7 +375,8 @@ class TestCallsFromOtherOrigins:
         reply = client.get(path, origin=self.ORIGIN)
         assert reply.headers["Access-Control-Allow-Origin"] == self.ORIGIN
         assert reply.headers["Vary"] == "Origin"
-        assert "X-Request-Warning" in reply.headers["Access-Control-Expose-Headers"]
+        for name in ("ETag", "X-Request-Warning"):
+            assert name in reply.headers["Access-Control-Expose-Headers"]
 
     def test_are_announced_by_a_preflight_without_credentials(self, eve, settings):
         client = with_settings(Client(None), settings, allow_origin=(self.ORIGIN,))
@@ -383,7 +384,7 @@ class TestCallsFromOtherOrigins:
         reply = client.call("OPTIONS", f"/chats/{NOBODY}/status", **asked)
         assert reply.status == 204
         assert "PUT" in reply.headers["Access-Control-Allow-Methods"]
-        for name in ("Authorization", "Content-Type", "Idempotency-Key"):
+        for name in ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match"):
             assert name in reply.headers["Access-Control-Allow-Headers"]
 
     @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings:
         session = tokens.open_session(
             approval.user_id,
             settings,
+            kind="client",
             label=approval.install_name,
             scopes=approval.scopes,
             install_id=approval.install_id,

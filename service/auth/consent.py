@@ -22,12 +22,12 @@ _SCOPE_TOKENS = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: +[\x21\x23-\x5b\x5d-\x
 # What a person reads of each scope: with `:read` the first, without it both.
 MEANINGS = {
     "profile": ("See your profile, settings and picture", "Change your profile, settings and picture"),
-    "chats": ("Read your chats", "Pin and delete messages, archive and end chats"),
+    "chats": ("Read your chats", "Write messages in your name, pin and delete messages, begin and end chats"),
     "bots": ("Look for bots", "Manage bots, where you may"),
     "data-shares": ("See which data shares you have granted", "Grant and revoke data shares in your name"),
-    "feedback": ("See the feedback you have given", "Give feedback in your name"),
+    "feedback": ("See the feedback that you may see", "Give feedback in your name, and work through it, where you may"),
     "events": ("See your events", "Change your events"),
-    "notifications": ("Read your notifications", "Mark your notifications as read"),
+    "notifications": ("Read your notifications", "Mark your notifications as read, and delete them"),
 }
 SCOPES = frozenset(MEANINGS) | {f"{scope}:read" for scope in MEANINGS}
 

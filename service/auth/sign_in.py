@@ -37,7 +37,7 @@ def _is_own(text: str) -> bool:
 
 def begin(user_id: str, origin: Origin) -> str:
     """Open a login session for a browser, inside a write; the cookie that stands for it."""
-    session = tokens.keep_session(user_id, LIFE, label=origin.user_agent)
+    session = tokens.keep_session(user_id, LIFE, label=origin.user_agent, kind="browser")
     return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id]))
 
 

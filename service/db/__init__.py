@@ -36,6 +36,7 @@ __all__ = [
     "settled",
     "snapshot",
     "sqlite3",
+    "state",
     "write",
 ]
 
@@ -117,6 +118,11 @@ def bulk_write() -> AbstractContextManager[None]:
 def snapshot() -> AbstractContextManager[None]:
     """Several reads that see one state of the database."""
     return database.snapshot()  # type: ignore[no-any-return]
+
+
+def state() -> Any:
+    """Something that differs when another connection has committed anything since."""
+    return database.state()
 
 
 def rewrite_files() -> None:

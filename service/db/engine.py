@@ -73,6 +73,10 @@ class Engine:
         """The condition that a column holds a text somewhere, letter for letter."""
         raise NotImplementedError
 
+    def state(self) -> Any:
+        """Something that differs when another connection has committed anything since."""
+        raise NotImplementedError
+
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a long answer, never all of them in memory; inside a snapshot."""
         raise NotImplementedError

@@ -243,6 +243,9 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         pattern = re.sub(r"([\\%_])", r"\\\1", text)
         return peewee.Expression(column, peewee.OP.LIKE, peewee.Value(f"%{pattern}%"))
 
+    def state(self) -> Any:
+        return self.execute_sql("SELECT pg_current_wal_insert_lsn()").fetchone()
+
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
         source = self._here.reading or self
         with exceptions, source.connection().cursor(name="rows") as cursor:

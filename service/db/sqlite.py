@@ -95,6 +95,9 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def contains(self, column: Any, text: str) -> Any:
         return peewee.fn.instr(column, text) > 0
 
+    def state(self) -> Any:
+        return self.execute_sql("PRAGMA data_version").fetchone()
+
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
         return iter(self.execute_sql(sql))
 

@@ -29,6 +29,30 @@ class PinLimitReached(BadRequest):
     code = "pin_limit_reached"
 
 
+class SessionArchived(BadRequest):
+    """This chat session was put away and takes no more messages."""
+
+    code = "session_archived"
+
+
+class MessageGone(BadRequest):
+    """This message was deleted or purged."""
+
+    code = "message_gone"
+
+
+class ClientMessageIdReused(BadRequest):
+    """This client_message_id was used with another message of this chat session."""
+
+    code = "client_message_id_reused"
+
+
+class AppNotFound(NotFound):
+    """There is no such app."""
+
+    code = "app_not_found"
+
+
 # Bots and data shares.
 
 
@@ -54,6 +78,48 @@ class GrantLimitReached(BadRequest):
     """A user holds at most 500 active data-share grants."""
 
     code = "grant_limit_reached"
+
+
+# Passwords and feedback.
+
+
+class WrongPassword(BadRequest):
+    """The current password is wrong."""
+
+    code = "wrong_password"
+
+
+class FeedbackNotFound(NotFound):
+    """There is no such feedback."""
+
+    code = "feedback_not_found"
+
+
+# Events and notifications.
+
+
+class EventNotFound(NotFound):
+    """There is no such event."""
+
+    code = "event_not_found"
+
+
+class EventExists(BadRequest):
+    """You have this event of that source already."""
+
+    code = "event_exists"
+
+
+class FeedNotFound(NotFound):
+    """No calendar has this address, or no longer."""
+
+    code = "feed_not_found"
+
+
+class NotificationNotFound(NotFound):
+    """There is no such notification."""
+
+    code = "notification_not_found"
 
 
 # Files and pictures.

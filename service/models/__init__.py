@@ -4,14 +4,18 @@
 """
 
 from service.db import Table
+from service.models.answering import BotAnswer
 from service.models.bots import Bot
 from service.models.chats import ChatSession, Message
+from service.models.due_answers import DueAnswer
+from service.models.events import CalendarFeed, Event
 from service.models.feedback import Feedback
-from service.models.inbox import Event, Notification
 from service.models.installs import Approval
 from service.models.keeping import KeptAnswer, SigningKey
+from service.models.notifications import Notification
 from service.models.people import App, LoginAttempt, LoginSession, User
 from service.models.pictures import Avatar
+from service.models.reading import ReadMarker
 from service.models.sharing import DataShare
 
 __all__ = [
@@ -19,8 +23,11 @@ __all__ = [
     "Approval",
     "Avatar",
     "Bot",
+    "BotAnswer",
+    "CalendarFeed",
     "ChatSession",
     "DataShare",
+    "DueAnswer",
     "Event",
     "Feedback",
     "KeptAnswer",
@@ -29,6 +36,7 @@ __all__ = [
     "Message",
     "Notification",
     "RECORDS",
+    "ReadMarker",
     "SigningKey",
     "TABLES",
     "User",
@@ -45,6 +53,17 @@ RECORDS: dict[str, type[Table]] = {
     "data_share": DataShare,
     "feedback": Feedback,
     "avatar": Avatar,
+    "bot_answer": BotAnswer,
 }
 
-TABLES: tuple[type[Table], ...] = (*RECORDS.values(), LoginSession, LoginAttempt, Approval, SigningKey, KeptAnswer)
+TABLES: tuple[type[Table], ...] = (
+    *RECORDS.values(),
+    LoginSession,
+    LoginAttempt,
+    Approval,
+    SigningKey,
+    KeptAnswer,
+    ReadMarker,
+    CalendarFeed,
+    DueAnswer,
+)

@@ -25,7 +25,7 @@ class Bot(Table):
     """A bot of an app (section 2.7 of the document)."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
-    app_id = reference("app", index=True)
+    app_id = reference("app")
     name = Text(200)
     slug = Text(200)
     tagline = Text(1000)
@@ -68,8 +68,8 @@ class Bot(Table):
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Bot":
-        """An active bot of any app. Raises BotNotFound."""
-        bot = cls.get_or_none(cls.id == id, cls.shown())
+        """An active bot of any app; below an app, which only its staff reaches, any bot of it. Raises BotNotFound."""
+        bot = cls.get_or_none(cls.id == id, cls.app_id == above[0].id if above else cls.shown())
         if bot is None:
             raise BotNotFound
         return bot
@@ -80,13 +80,31 @@ class Bot(Table):
             raise BotNotFound
         return render(Bot.select().where(Bot.id == self.id))
 
-    @classmethod
-    def feed(cls, app_id: str, after: Position, limit: int, *, search: str, country: str, **exact: Any) -> "Page[Bot]":
-        """A page of an app's active bots: featured ones first, then by rating, name and identifier.
+    def become(self, column: Word, word: str) -> msgspec.Raw:
+        """Set a column to a word; the bot, rendered. The same word again changes nothing."""
+        other = (Bot.id == self.id) & (column != word)
+        Bot.update({column: word, Bot.updated_at: clock.timestamp()}).where(other).execute()
+        return render(Bot.select().where(Bot.id == self.id))
 
-        `exact` filters ask for a column of their name to be equal, unless they are empty.
+    @classmethod
+    def feed(cls, app_id: str, after: Position, limit: int, **filters: Any) -> "Page[Bot]":
+        """A page of an app's active bots: featured ones first, then by rating, name and identifier."""
+        found = cls._filtered(cls.select().where(cls.app_id == app_id, cls.shown()), **filters)
+        order = [Order(cls.is_featured, True), Order(cls.rating, True), Order(cls.name), Order(cls.id)]
+        return page(found, order, after, limit)
+
+    @classmethod
+    def kept_by(cls, app_id: str, after: Position, limit: int, **filters: Any) -> "Page[Bot]":
+        """A page of all bots of an app, drafts and inactive ones too, by name and identifier."""
+        found = cls._filtered(cls.select().where(cls.app_id == app_id), **filters)
+        return page(found, [Order(cls.name), Order(cls.id)], after, limit)
+
+    @classmethod
+    def _filtered(cls, found: Any, *, search: str, country: str = "", **exact: Any) -> Any:
+        """Those of some bots that filters leave; `exact` ones ask for a column of their name to be equal.
+
+        What is empty is no filter.
         """
-        found = cls.select().where(cls.app_id == app_id, cls.shown())
         for name, value in exact.items():
             if value:
                 found = found.where(getattr(cls, name) == value)
@@ -94,8 +112,10 @@ class Bot(Table):
             found = found.where(peewee.fn.upper(cls.country) == country)
         if search.strip():
             found = found.where(contains(cls.search_text, formats.fold(search.strip())))
-        order = [Order(cls.is_featured, True), Order(cls.rating, True), Order(cls.name), Order(cls.id)]
-        return page(found, order, after, limit)
+        return found
+
+    class Meta:
+        indexes = ((("app_id", "name", "id"), False),)
 
 
 Bot.add_index(

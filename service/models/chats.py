@@ -1,13 +1,13 @@
 """Chat sessions and their messages: who may reach them, and what may be done with them (contract, sections 4 and 5)."""
 
-from collections.abc import Collection
+import json
 from typing import Any, ClassVar, Literal
 
 import msgspec
 import peewee
 
-from service import clock
-from service.db import Order, Page, Position, Table, page, write
+from service import clock, formats
+from service.db import Order, Page, Position, Table, page, render, write
 from service.errors import Forbidden, MessageNotFound, PinLimitReached, SessionNotFound, UnknownStatus
 from service.fields import (
     EXPORT,
@@ -23,8 +23,10 @@ from service.fields import (
     Word,
     reference,
 )
-from service.models.inbox import Notification
-from service.models.people import Caller, User
+from service.models.due_answers import DueAnswer
+from service.models.news import Newsworthy
+from service.models.notifications import Notification
+from service.models.people import Caller
 
 LIVE = ("open", "active", "pending", "snoozed", "on_hold")
 OVER = ("resolved", "ended", "closed")
@@ -35,6 +37,16 @@ PURGED = "gdpr_purged"
 CONTENTS = ("content", "original_content", "translations", "reply_snapshot", "action_payload")
 
 
+def text_in(content: str) -> str:
+    """The text in a content as it is stored: of `{"text": "…"}`, or of a JSON string; of anything else, none."""
+    try:
+        found = json.loads(bytes(json.loads(content)))
+    except (ValueError, RecursionError):  # an array of integers may be anything
+        return ""
+    text = found.get("text") if isinstance(found, dict) else found
+    return text.encode(errors="replace").decode().replace("\0", "") if isinstance(text, str) else ""
+
+
 def known_status(text: str) -> str:
     """A status of chat sessions. Raises ValueError for another word."""
     if text not in STATUSES:
@@ -42,7 +54,7 @@ def known_status(text: str) -> str:
     return text
 
 
-class ChatSession(Table):
+class ChatSession(Newsworthy, Table):
     """One bounded exchange of a user with a bot; its conversation is the long-lived thread of the two."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
@@ -54,6 +66,13 @@ class ChatSession(Table):
     created_at = Timestamp(default=clock.timestamp)
     shown_total = Integer(default=0, leaves=NEVER)  # messages not deleted, kept so that no page has to count
     public_total = Integer(default=0, leaves=NEVER)  # those of them that are not private
+    active_at = Timestamp(null=True, leaves=NEVER)  # when the newest of those was made, or the session
+    news_at = Integer(default=0, leaves=NEVER)
+
+    def save(self, *arguments: Any, **options: Any) -> Any:
+        self.active_at = self.active_at or self.created_at
+        self.news_at = self.news_at or max(clock.now(), ChatSession.newest() + 1)
+        return super().save(*arguments, **options)
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "ChatSession":
@@ -65,25 +84,20 @@ class ChatSession(Table):
             raise Forbidden(concealed=SessionNotFound)
         return session
 
-    @classmethod
-    def listed_for(cls, caller: Caller, after: Position, limit: int, status: str) -> "Page[ChatSession]":
-        """A page of the sessions that a caller may reach, the newest first."""
-        own = cls.user_id == caller.id
-        within = {"admin": cls.id.is_null(False), "agent": own | (cls.app_id == caller.app_id)}.get(caller.role, own)
-        found = cls.select().where(within)
-        if status:
-            found = found.where(cls.status == status)
-        apart = within is own  # staff have the index without the user
-        return page(found, [Order(cls.created_at, True, apart), Order(cls.id, True, apart)], after, limit)
-
-    def become(self, status: str) -> str:
-        """Move to a status, from whichever."""
+    def become(self, status: str, caller: Caller) -> str:
+        """Move to a status, from whichever; the owner is told of what somebody else has changed."""
         try:
             known_status(status)
         except ValueError as error:
             raise UnknownStatus(f"Unknown status; {error}.") from None
         still = ChatSession.status != status
-        ChatSession.update(status=status).where(ChatSession.id == self.id, still).execute()
+        with write(self.id):
+            changes = {"status": status, "news_at": ChatSession.next_moment()}
+            changed = ChatSession.update(changes).where(ChatSession.id == self.id, still).execute()
+            if changed and caller.id != self.user_id:
+                about = {"session_id": self.id, "conversation_id": self.conversation_id}
+                title = f"Your chat is {status.replace('_', ' ')}"
+                Notification.tell(self.user_id, "chat_status", title, {"status": status}, **about)
         return status
 
     def seen_by(self, caller: Caller) -> Any:
@@ -106,7 +120,8 @@ class ChatSession(Table):
         return page(pinned, order, Position(), PIN_LIMIT).rows
 
     class Meta:
-        indexes = tuple(((*who, "created_at", "id"), False) for who in (("user_id",), ("app_id",), ()))
+        ordered = (("user_id", "active_at"), ("app_id", "active_at"), ("active_at",), ("news_at",))
+        indexes = tuple(((*columns, "id"), False) for columns in ordered)
 
 
 class Message(Table):
@@ -141,15 +156,23 @@ class Message(Table):
     created_at = Timestamp(default=clock.timestamp)
     updated_at = Timestamp(default=clock.timestamp)
     pinned_at = Timestamp(null=True, leaves=EXPORT)
+    client_message_id = Text(255, null=True, default=None, leaves=NEVER)  # by which its sender may send it again
+    plain_text = Text(leaves=NEVER)  # the text in the content
+    search_text = Text(leaves=NEVER)  # that, folded
+    owner_id = Identifier(null=True, leaves=NEVER)  # of the session, as is the next: what a search goes through
+    app_id = Identifier(null=True, leaves=NEVER)
 
     also_accepts: ClassVar[dict[str, Any]] = {"text": str}
 
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """`text` is short for content; an identifier tells the time of creation, and the other way round."""
-        more: dict[str, Any] = (
-            {"content": {"text": given["text"]}} if "text" in given and "content" not in given else {}
-        )
+        more: dict[str, Any] = {}
+        text = text_in(given["content"]) if "content" in given else given.get("text", "")
+        if "text" in given and "content" not in given:
+            more["content"] = {"text": text}
+        if not given.get("gdpr_purged") and not given.get("gdpr_purged_at"):
+            more |= {"plain_text": text, "search_text": formats.fold(text)}
         try:
             if "id" in given:
                 moment = clock.timestamp(clock.ulid_time(given["id"]))
@@ -161,6 +184,11 @@ class Message(Table):
         created_at = given.get("created_at", moment)
         return {"created_at": created_at, "updated_at": given.get("updated_at", created_at)} | more
 
+    def save(self, *arguments: Any, **options: Any) -> Any:
+        self.plain_text = "" if self.gdpr_purged_at else text_in(self.content)
+        self.search_text = formats.fold(self.plain_text)
+        return super().save(*arguments, **options)
+
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Message":
         """The message, deleted or not, for whom the session is open. Raises MessageNotFound."""
@@ -170,10 +198,19 @@ class Message(Table):
             raise MessageNotFound
         return message
 
-    def _change(self, **values: Any) -> int:
-        """Set columns if the message is not deleted; the number of rows changed."""
+    def again(self) -> msgspec.Raw:
+        """The message, rendered for its sender, who sends it again. Raises MessageNotFound if it has gone since."""
+        if self.deleted_at or self.gdpr_purged_at:
+            raise MessageNotFound
+        return render(Message.select().where(Message.id == self.id))
+
+    def _change(self, *only: Any, **values: Any) -> int:
+        """Set columns if the message is not deleted and `only` holds; the number of rows changed. Inside a write."""
         live = (Message.id == self.id) & Message.deleted_at.is_null()
-        return int(Message.update(**values).where(live).execute())
+        changed = int(Message.update(**values).where(live, *only).execute())
+        if changed:
+            ChatSession.touch(ChatSession.id == self.chat_session_id)
+        return changed
 
     def pin(self) -> None:
         """Pin the message; a second time changes nothing."""
@@ -201,8 +238,10 @@ class Message(Table):
 
     def unpin(self) -> None:
         """Take the pin off; a second time changes nothing."""
-        if self.deleted_at is not None or not self._change(pinned_at=None):
-            raise MessageNotFound
+        with write(self.chat_session_id):
+            pinned = self._change(Message.pinned_at.is_null(False), pinned_at=None)
+            if not pinned and not Message.select().where(Message.id == self.id, Message.deleted_at.is_null()).exists():
+                raise MessageNotFound
 
     def soft_delete(self) -> None:
         """Hide the message from every surface and keep its content in storage; a second time changes nothing."""
@@ -219,53 +258,19 @@ class Message(Table):
         """The legal purge: empty the messages for good and leave tombstones; the number of messages purged."""
         with write():
             silence(which)
-            empty = dict.fromkeys(CONTENTS, "[]")
+            which &= cls.gdpr_purged_at.is_null()
+            ChatSession.touch(ChatSession.id.in_(cls.select(cls.chat_session_id).where(which)))
+            empty = dict.fromkeys(CONTENTS, "[]") | {"plain_text": "", "search_text": ""}
             marks = {"gdpr_purged_at": clock.timestamp(), "gdpr_original_content_type": cls.content_type}
-            purged = cls.update(content_type=PURGED, **marks, **empty).where(which, cls.gdpr_purged_at.is_null())
-            return int(purged.execute())
+            return int(cls.update(content_type=PURGED, **marks, **empty).where(which).execute())
 
 
 def silence(which: Any) -> None:
-    """Take the text of messages out of the replies that quote them and the notifications that announce them."""
+    """Take the text of messages out of replies that quote and notifications that announce them; nobody answers them."""
     gone = Message.select(Message.id).where(which)
     Message.update(reply_snapshot="[]").where(Message.reply_to_message_id.in_(gone)).execute()
     Notification.update(body="", payload="[]").where(Notification.message_id.in_(gone)).execute()
-
-
-def sessions_of(table: type[Table], identifiers: Collection[str]) -> set[str]:
-    """The chat sessions to settle when rows of a table change."""
-    if table is ChatSession:
-        return set(identifiers)
-    which: Any = identifiers
-    if table is Notification:
-        which = Notification.select(Notification.message_id).where(Notification.id.in_(identifiers))
-    elif table is not Message:
-        return set()
-    rows: Any = Message.select(Message.chat_session_id).where(Message.id.in_(which)).distinct().tuples()
-    return {session for (session,) in rows}
-
-
-def settle(touched: Collection[str]) -> None:
-    """Make what is derived agree again for the `touched` sessions, after messages were written in bulk."""
-    some = sorted(touched) if len(touched) <= 500 else ChatSession.select(ChatSession.id)
-    own = Message.chat_session_id.in_(some)
-    of_session = ChatSession.select(ChatSession.conversation_id).where(ChatSession.id == Message.chat_session_id)
-    Message.update(conversation_id=of_session).where(own, Message.conversation_id.is_null()).execute()
-    shown = Message.select(peewee.fn.count(Message.id)).where(
-        Message.chat_session_id == ChatSession.id, Message.deleted_at.is_null()
-    )
-    ChatSession.update(shown_total=shown, public_total=shown.where(~Message.is_private)).where(
-        ChatSession.id.in_(some)
-    ).execute()
-    silence(own & (Message.deleted_at.is_null(False) | Message.gdpr_purged_at.is_null(False)))
-    # A customer never meets a private note, neither quoted in a public reply nor announced.
-    notes = Message.select(Message.id).where(own, Message.is_private)
-    customers = User.select(User.id).where(User.role == "user")
-    told = Notification.message_id.in_(notes) & Notification.user_id.in_(customers)
-    Notification.update(body="", payload="[]").where(told).execute()
-    quoted = Message.alias("quoted")
-    private = quoted.select(quoted.id).where(quoted.id == Message.reply_to_message_id, quoted.is_private)
-    Message.update(reply_snapshot="[]").where(own, ~Message.is_private, peewee.fn.EXISTS(private)).execute()
+    DueAnswer.delete().where(DueAnswer.message_id.in_(gone)).execute()
 
 
 Message.add_index(Message.chat_session_id, Message.id, name="message_shown", where=Message.deleted_at.is_null())
@@ -279,3 +284,17 @@ Message.add_index(
     Message.chat_session_id, Message.pinned_at, name="message_pinned", where=Message.pinned_at.is_null(False)
 )
 Message.add_index(Message.reply_to_message_id, name="message_reply", where=Message.reply_to_message_id.is_null(False))
+Message.add_index(Message.chat_session_id, Message.sender_id, Message.id, name="message_sender")
+Message.add_index(
+    Message.chat_session_id,
+    Message.sender_id,
+    Message.client_message_id,
+    name="message_client",
+    where=Message.client_message_id.is_null(False),
+)
+Message.add_index(
+    Message.owner_id, Message.id, name="message_owner", where=Message.deleted_at.is_null() & ~Message.is_private
+)
+Message.add_index(Message.app_id, Message.id, name="message_app", where=Message.deleted_at.is_null())
+# The rest of `message_shown`, so that the newest message of a session is found whether or not it was deleted.
+Message.add_index(Message.chat_session_id, Message.id, name="message_hidden", where=Message.deleted_at.is_null(False))

@@ -5,15 +5,17 @@ from typing import Any
 from msgspec import Raw
 
 from service import clock, formats
-from service.db import Table, render, write
+from service.db import Order, Page, Position, Table, page, render, write
+from service.errors import FeedbackNotFound, Forbidden
 from service.fields import Identifier, JsonAsBytes, Text, Timestamp, reference
+from service.models.people import Caller
 
 
 class Feedback(Table):
     """A feedback record (section 2.11 of the document)."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
-    user_id = reference("user", index=True)
+    user_id = reference("user")
     feedback_type = Text(64, form=formats.word, default="general")
     description = Text(10_000, least=1, default=None)
     app_version = Text(64)
@@ -30,3 +32,42 @@ class Feedback(Table):
         with write(user_id):
             made = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
             return render(cls.select().where(cls.id == made.id))
+
+    @classmethod
+    def reach(cls, caller: Caller, id: str, *above: Any) -> "Feedback":
+        """The record, for those who work through feedback: admins. Raises FeedbackNotFound or Forbidden."""
+        feedback = cls.get_or_none(cls.id == id)
+        if feedback is None:
+            raise FeedbackNotFound
+        expect_admin(caller)
+        return feedback
+
+    @classmethod
+    def listed_for(
+        cls, caller: Caller, after: Position, limit: int, *, everybody: bool, status: str
+    ) -> "Page[Feedback]":
+        """A page of the caller's records, or of everybody's, the newest first. Raises Forbidden."""
+        found = cls.select()
+        if everybody:
+            expect_admin(caller)
+        else:
+            found = found.where(cls.user_id == caller.id)
+        if status:
+            found = found.where(cls.status == status)
+        some = bool(status) or not everybody
+        return page(found, [Order(cls.created_at, True, some), Order(cls.id, True, some)], after, limit)
+
+    def become(self, status: str) -> Raw:
+        """Say how far the work is; the record, rendered. The same status again changes nothing."""
+        other = (Feedback.id == self.id) & (Feedback.status != status)
+        Feedback.update(status=status, updated_at=clock.timestamp()).where(other).execute()
+        return render(Feedback.select().where(Feedback.id == self.id))
+
+    class Meta:
+        indexes = tuple(((*first, "created_at", "id"), False) for first in (("user_id",), ("status",), ()))
+
+
+def expect_admin(caller: Caller) -> None:
+    """Raises Forbidden for everybody else: a record names no app whose agents it could be for."""
+    if caller.role != "admin":
+        raise Forbidden(concealed=FeedbackNotFound)

@@ -1,7 +1,9 @@
 """What the service keeps for itself: signing keys, and answers that a repeated request gets again."""
 
 import secrets
+from typing import Any
 
+import msgspec
 import peewee
 
 from service import clock
@@ -44,6 +46,15 @@ def hold_clock() -> None:
         clock.not_before(clock.ulid_time(newest))
 
 
+class _Made(msgspec.Struct):
+    id: str = ""
+    chat_session_id: str | None = None  # of a message only
+
+
+class _Answer(msgspec.Struct):
+    data: _Made = msgspec.field(default_factory=_Made)
+
+
 class KeptAnswer(Table):
     """The answer to a request that came with an Idempotency-Key, kept for 24 hours."""
 
@@ -51,8 +62,24 @@ class KeptAnswer(Table):
     operation = Text(leaves=NEVER)
     key = Text(leaves=NEVER)
     fingerprint = Text(leaves=NEVER)
-    body = Text(leaves=NEVER)
+    body = Text(leaves=NEVER)  # empty where a message is shown: its text is kept in one place only
     kept_until = Integer(index=True)
+    message_id = Sortable(null=True, leaves=NEVER)
+
+    @classmethod
+    def keep(cls, body: bytes, **columns: Any) -> None:
+        """Keep an answer, or which message it shows."""
+        made = msgspec.json.decode(body, type=_Answer).data
+        shown = made.id if made.chat_session_id else None
+        kept_until = clock.now() + clock.DAY
+        cls.create(body="" if shown else body.decode(), message_id=shown, kept_until=kept_until, **columns)
+
+    def answer(self) -> bytes:
+        """The answer again; a message as it is by now. Raises MessageNotFound for one that was deleted or purged."""
+        if not self.message_id:
+            return str(self.body).encode()
+        shown = Message.get(Message.id == self.message_id).again()
+        return msgspec.json.encode({"success": True, "data": shown})
 
     class Meta:
         primary_key = peewee.CompositeKey("user_id", "operation", "key")

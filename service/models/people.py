@@ -1,13 +1,14 @@
 """Apps, users, their login sessions, and the failed attempts that throttle guessing."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 import peewee
+from msgspec import Struct
 
 from service import clock, formats, preferences
-from service.db import Table, render, write
-from service.errors import NotFound
+from service.db import Page, Position, Table, render, write
+from service.errors import AppNotFound, Forbidden, NotFound
 from service.fields import (
     EXPORT,
     NEVER,
@@ -18,12 +19,15 @@ from service.fields import (
     Integer,
     Integers,
     Sortable,
+    Stamp,
     Text,
     Timestamp,
+    Uuid,
     Word,
     compact_json,
     reference,
 )
+from service.models.news import Newsworthy
 
 
 class Caller(NamedTuple):
@@ -50,8 +54,18 @@ class App(Table):
     id = Identifier(primary_key=True, default=clock.uuid)
     name = Text(200)
 
+    @classmethod
+    def reach(cls, caller: Caller, id: str, *above: Any) -> "App":
+        """The app, for those who work for it. Raises AppNotFound or Forbidden."""
+        app = cls.get_or_none(cls.id == id)
+        if app is None:
+            raise AppNotFound
+        if not caller.is_staff(app.id):
+            raise Forbidden(concealed=AppNotFound)
+        return app
 
-class User(Table):
+
+class User(Newsworthy, Table):
     """A person who may log in (section 2.2 of the document)."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
@@ -74,6 +88,7 @@ class User(Table):
     locale = Text(64, form=formats.language_tag, leaves=OWN)
     timezone = Text(64, form=formats.time_zone, leaves=OWN)
     settings = Document(form=preferences.check, leaves=EXPORT)
+    news_at = Integer(default=0, leaves=NEVER, index=True)  # in the notifications
     is_disabled = Boolean(default=False, leaves=EXPORT)
     password_hash = Text(leaves=EXPORT)
 
@@ -147,6 +162,19 @@ def fold_email(email: str) -> str:
     return email.strip().casefold()
 
 
+class Login(Struct):
+    """A login session as its user sees it."""
+
+    id: Uuid
+    kind: Literal["login", "browser", "client"]
+    label: str  # the user agent, or the name of the install
+    scopes: list[str] | None  # None: everything that the user may do
+    created_at: Stamp
+    refreshed_at: Stamp  # when its tokens were last given out
+    expires_at: Stamp
+    is_current: bool
+
+
 class LoginSession(Table):
     """One login and the tokens that descend from it; each request reads its row, so ending it acts at once.
 
@@ -155,6 +183,7 @@ class LoginSession(Table):
 
     id = Identifier(primary_key=True, default=clock.uuid)
     user_id = reference("user", index=True)
+    kind = Word("login", "browser", "client", leaves=NEVER)  # with a password, by cookie, from the command line
     created_at = Integer(default=clock.now)
     expires_at = Integer()
     ended_at = Integer(null=True)
@@ -179,16 +208,48 @@ class LoginSession(Table):
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "LoginSession":
-        """The login of one of the caller's own command-line clients. Raises NotFound."""
-        session = cls.get_or_none(cls.id == id, cls.user_id == caller.id, cls.install_id.is_null(False))
+        """One of the caller's own logins, ended or not. Raises NotFound."""
+        session = cls.get_or_none(cls.id == id, cls.user_id == caller.id)
         if session is None:
             raise NotFound
         return session
 
+    def expect_install(self) -> None:
+        """Raises NotFound for a login that is not of a command-line client."""
+        if self.install_id is None:
+            raise NotFound
+
     @classmethod
-    def end_all(cls, user_id: str) -> None:
-        """End every login session of a user."""
-        cls.update(ended_at=clock.now()).where(cls.user_id == user_id, cls.ended_at.is_null()).execute()
+    def open_of(cls, caller: Caller, after: Position, limit: int) -> "Page[Login]":
+        """A page of the caller's login sessions that still count, the newest first."""
+        found = cls.open_sessions().where(cls.user_id == caller.id)
+        if after.key:
+            moment, id = after.key
+            found = found.where((cls.created_at < moment) | ((cls.created_at == moment) & (cls.id > id)))
+        rows = list(found.order_by(cls.created_at.desc(), cls.id).limit(limit + 1))
+        shown = rows[:limit]
+        next_key = (shown[-1].created_at, shown[-1].id) if len(rows) > limit else ()
+        return Page(msgspec.json.encode([session.shown_to(caller) for session in shown]), next_key)
+
+    def shown_to(self, caller: Caller) -> Login:
+        """What its user sees of it."""
+        return Login(
+            id=self.id,
+            kind=self.kind,
+            label=self.label,
+            scopes=None if self.scopes is None else self.scopes.split(),
+            created_at=clock.timestamp(self.created_at),
+            refreshed_at=clock.timestamp(self.rotated_at),
+            expires_at=clock.timestamp(self.expires_at),
+            is_current=self.id == caller.session_id,
+        )
+
+    @classmethod
+    def end_all(cls, user_id: str, *, but: str = "") -> None:
+        """End every login session of a user, or every other one; also those that are just being opened."""
+        held = (cls.user_id == user_id) & cls.ended_at.is_null() & (cls.id != but)
+        with write(user_id):
+            cls.update(ended_at=clock.now()).where(held).execute()
 
     @classmethod
     def open_sessions(cls) -> "peewee.ModelSelect[LoginSession]":

@@ -58,6 +58,13 @@ class Avatar(Table):
             return url
 
     @classmethod
+    def remove_of(cls, user_id: str) -> None:
+        """Take a user's picture away, wherever it is."""
+        with write(user_id):
+            cls.delete().where(cls.user_id == user_id).execute()
+            User.update(profile_image="").where(User.id == user_id).execute()
+
+    @classmethod
     def settle(cls) -> None:
         """See that users show the pictures that were imported for them."""
         named: Any = cls.select(peewee.Value(FOLDER).concat(cls.name)).where(cls.user_id == User.id)

@@ -7,7 +7,7 @@ import peewee
 from msgspec import Meta, Raw, Struct
 
 from service import clock
-from service.db import Order, Position, Table, page, render, snapshot, write
+from service.db import Order, Page, Position, Table, page, render, snapshot, write
 from service.errors import ConversationNotFound, Forbidden, GrantLimitReached, GrantNotFound, InvalidBody
 from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, reference
 from service.models.chats import ChatSession
@@ -100,6 +100,12 @@ class DataShare(Table):
         """The grants of a user that hold now, the newest first, rendered."""
         active = cls.select().where(cls.user_id == user_id, cls.active())
         return page(active, [Order(cls.granted_at, True), Order(cls.id, True)], Position(), ACTIVE_LIMIT).rows
+
+    @classmethod
+    def past_of(cls, user_id: str, after: Position, limit: int) -> "Page[DataShare]":
+        """A page of the grants of a user that hold no longer, the newest first."""
+        past = cls.select().where(cls.user_id == user_id, ~cls.active())
+        return page(past, [Order(cls.granted_at, True), Order(cls.id, True)], after, limit)
 
     def revoke(self) -> None:
         """Withdraw the grant, an expired one too: it must stay withdrawn when the clock is set back."""

@@ -8,31 +8,45 @@ from service.routes import (
     bots,
     chats,
     consent,
+    conversing,
+    events,
     feedback,
     health,
-    inbox,
-    pages,
+    notifications,
     reference,
     sharing,
     sign_in,
+    updates,
     users,
 )
+from service.routes.console import account as console_account
+from service.routes.console import bots as console_bots
+from service.routes.console import chats as console_chats
+from service.routes.console import inbox as console_inbox
+from service.routes.console import sharing as console_sharing
 
 PARTS = (
     auth.routes,
+    auth.account,
     consent.routes,
     consent.clients,
     chats.routes,
+    conversing.routes,
     bots.routes,
     users.routes,
     sharing.routes,
     feedback.routes,
-    inbox.events,
-    inbox.notifications,
+    events.routes,
+    notifications.routes,
+    updates.routes,
     users.images,
     health.routes,
-    pages.routes,
     sign_in.routes,
+    console_chats.routes,
+    console_inbox.routes,
+    console_bots.routes,
+    console_sharing.routes,
+    console_account.routes,
     reference.routes,
 )
 

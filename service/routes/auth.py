@@ -1,19 +1,23 @@
-"""Logging in, refreshing tokens, logging out (section 4.1 of the document; contract, section 3)."""
+"""Logging in and out, tokens, login sessions, passwords (section 4.1 of the document; contract, section 3)."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from service.auth import credentials, tokens
+from service.auth import credentials, passwords, tokens
 from service.auth.tokens import Tokens
-from service.db import render
+from service.db import Page, render
 from service.models import LoginSession, User
-from service.models.people import Caller
+from service.models.people import Caller, Login
 from service.operations import Routes
 from service.settings import Settings
-from service.signature import Origin
+from service.signature import Cursor, Origin
 
 routes = Routes("Authentication")
+# A scope that no token is ever given: a program with a narrow one must not touch the logins of the person.
+account = Routes("Authentication", scope="account", extension=True)
+
+SHORTEST = 8  # characters of a password that somebody chooses here
 
 
 class Credentials(Struct):
@@ -54,6 +58,32 @@ class LoggedOut(Struct):
     logged_out: bool
 
 
+class LoginWindow(Struct):
+    """How many login sessions."""
+
+    cursor: Cursor = Cursor()
+    limit: Annotated[int, Meta(ge=1, le=100)] = 25
+
+
+class Ended(Struct):
+    """The login session has ended, and its tokens with it."""
+
+    ended: bool
+
+
+class NewPassword(Struct):
+    """Another password, and the proof that it is the owner who wants it."""
+
+    current_password: Annotated[str, Meta(min_length=1)]
+    new_password: Annotated[str, Meta(min_length=SHORTEST, max_length=passwords.LONGEST)]
+
+
+class Changed(Struct):
+    """The password is another one."""
+
+    changed: bool
+
+
 @routes.post("/auth/login", answers=(200, 400, 401), public=True)
 def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
     """Log in with an e-mail address and a password."""
@@ -76,3 +106,23 @@ def log_out(caller: Caller, body: Logout) -> LoggedOut:
     else:
         LoginSession(id=caller.session_id).end()
     return LoggedOut(True)
+
+
+@account.get("/auth/sessions", answers=(200, 400, 401), meta=("next_cursor", "per_page"))
+def list_logins(caller: Caller, query: LoginWindow) -> Page[Login]:
+    """Where you are logged in, the newest login first."""
+    return LoginSession.open_of(caller, query.cursor, query.limit)
+
+
+@account.delete("/auth/sessions/{id}", answers=(200, 400, 401, 404))
+def end_login(login: LoginSession) -> Ended:
+    """End one of your logins, wherever it is."""
+    login.end()
+    return Ended(True)
+
+
+@account.post("/auth/password", answers=(200, 400, 401))
+def change_password(caller: Caller, body: NewPassword, origin: Origin, settings: Settings) -> Changed:
+    """Give yourself another password, which ends every other login."""
+    credentials.change_password(caller, body.current_password, body.new_password, origin.address, settings)
+    return Changed(True)

@@ -6,7 +6,7 @@ from msgspec import Meta, Raw, Struct
 
 from service.db import Page
 from service.models import ChatSession, Message
-from service.models.chats import STATUSES, known_status
+from service.models.chats import STATUSES
 from service.models.people import Caller
 from service.operations import Routes
 from service.signature import Cursor
@@ -22,14 +22,6 @@ class MessageWindow(Struct):
     direction: Literal["forward", "backward"] = "forward"
 
     takes_ulids: ClassVar[bool] = True
-
-
-class SessionWindow(Struct):
-    """Which chat sessions, and how many."""
-
-    cursor: Cursor = Cursor()
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    status: Annotated[str, Meta(description="Only those with this status."), known_status] = ""
 
 
 class Deleted(Struct):
@@ -55,12 +47,6 @@ class Status(Struct):
 
     # Only shown: other words are refused with a code of their own.
     status: Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
-
-
-@routes.get("/chats", answers=(200, 400, 401), meta=("next_cursor", "per_page"), extension=True)
-def list_chat_sessions(caller: Caller, query: SessionWindow) -> Page[ChatSession]:
-    """The chat sessions that you may read, the newest first."""
-    return ChatSession.listed_for(caller, query.cursor, query.limit, query.status)
 
 
 @routes.get("/chats/{id}/messages", answers=(200, 400, 401), meta=("next_cursor", "page", "per_page", "total"))
@@ -97,24 +83,24 @@ def list_pinned_messages(caller: Caller, session: ChatSession) -> Annotated[Raw,
 
 
 @routes.post("/chats/{id}/archive", answers=(200, 400, 403, 404))
-def archive_chat_session(session: ChatSession) -> Status:
+def archive_chat_session(caller: Caller, session: ChatSession) -> Status:
     """Put a chat session away."""
-    return Status(session.become("archived"))
+    return Status(session.become("archived", caller))
 
 
 @routes.delete("/chats/{id}", answers=(200, 400, 403, 404))
-def delete_chat_session(session: ChatSession) -> Status:
+def delete_chat_session(caller: Caller, session: ChatSession) -> Status:
     """Put a chat session away; its messages are kept."""
-    return Status(session.become("archived"))
+    return Status(session.become("archived", caller))
 
 
 @routes.post("/chats/{id}/end", answers=(200, 400, 403, 404))
-def end_chat_session(session: ChatSession) -> Status:
+def end_chat_session(caller: Caller, session: ChatSession) -> Status:
     """End a chat session as resolved."""
-    return Status(session.become("resolved"))
+    return Status(session.become("resolved", caller))
 
 
 @routes.put("/chats/{id}/status", answers=(200, 400, 403, 404))
-def change_chat_session_status(session: ChatSession, body: Status) -> Status:
+def change_chat_session_status(caller: Caller, session: ChatSession, body: Status) -> Status:
     """Move a chat session to any status."""
-    return Status(session.become(body.status))
+    return Status(session.become(body.status, caller))

@@ -139,5 +139,6 @@ def list_installs(caller: Caller) -> list[Install]:
 @clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope="profile")
 def revoke_install(login: LoginSession) -> Revoked:
     """Let a command-line client act for you no longer."""
+    login.expect_install()
     login.end()
     return Revoked(True)

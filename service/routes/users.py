@@ -69,6 +69,13 @@ def upload_avatar(caller: Caller, body: AvatarForm, settings: Installation) -> P
     return ProfileImage(Avatar.replace_by(caller.id, pictures.make_avatar(body.avatar), settings.public_url))
 
 
+@routes.delete("/users/me/avatar", answers=(200, 401), extension=True)
+def remove_avatar(caller: Caller) -> ProfileImage:
+    """Show no picture of yourself."""
+    Avatar.remove_of(caller.id)
+    return ProfileImage("")
+
+
 @images.get("/avatars/{name}", answers=(200, 304, 404), produces=pictures.CONTENT_TYPE)
 def get_avatar(avatar: Avatar) -> Media:
     """A picture, for everybody who knows its name."""

@@ -1,0 +1,61 @@
+"""What is derived in chats, made to agree again after rows were written in bulk."""
+
+from collections.abc import Collection
+from typing import Any
+
+import peewee
+
+from service.db import Order, Table
+from service.models.chats import ChatSession, Message, silence
+from service.models.notifications import Notification
+from service.models.people import User
+
+
+def sessions_of(table: type[Table], identifiers: Collection[str]) -> set[str]:
+    """The chat sessions to settle when rows of a table change."""
+    if table is ChatSession:
+        return set(identifiers)
+    which: Any = identifiers
+    if table is Notification:
+        which = Notification.select(Notification.message_id).where(Notification.id.in_(identifiers))
+    elif table is not Message:
+        return set()
+    rows: Any = Message.select(Message.chat_session_id).where(Message.id.in_(which)).distinct().tuples()
+    return {session for (session,) in rows}
+
+
+def settle(touched: Collection[str]) -> None:
+    """Make what is derived agree again for the `touched` sessions, after messages were written in bulk."""
+    some = sorted(touched) if len(touched) <= 500 else ChatSession.select(ChatSession.id)
+    own = Message.chat_session_id.in_(some)
+
+    def of_session(column: Any) -> Any:
+        return ChatSession.select(column).where(ChatSession.id == Message.chat_session_id)
+
+    owner, app = of_session(ChatSession.user_id), of_session(ChatSession.app_id)
+    moved = Message.owner_id.is_null() | (Message.owner_id != owner) | (Message.app_id != app)
+    Message.update(owner_id=owner, app_id=app).where(own, moved).execute()
+    conversation = of_session(ChatSession.conversation_id)
+    Message.update(conversation_id=conversation).where(own, Message.conversation_id.is_null()).execute()
+    shown = Message.select(peewee.fn.count(Message.id)).where(
+        Message.chat_session_id == ChatSession.id, Message.deleted_at.is_null()
+    )
+    public = Message.select(Message.created_at).where(
+        Message.chat_session_id == ChatSession.id, Message.deleted_at.is_null(), ~Message.is_private
+    )
+    newest = public.order_by(Order(Message.id, True, apart=True).sql()).limit(1)
+    ChatSession.update(
+        shown_total=shown,
+        public_total=shown.where(~Message.is_private),
+        news_at=ChatSession.next_moment(),
+        active_at=peewee.fn.coalesce(newest, ChatSession.created_at),
+    ).where(ChatSession.id.in_(some)).execute()
+    silence(own & (Message.deleted_at.is_null(False) | Message.gdpr_purged_at.is_null(False)))
+    # A customer never meets a private note, neither quoted in a public reply nor announced.
+    notes = Message.select(Message.id).where(own, Message.is_private)
+    customers = User.select(User.id).where(User.role == "user")
+    told = Notification.message_id.in_(notes) & Notification.user_id.in_(customers)
+    Notification.update(body="", payload="[]").where(told).execute()
+    quoted = Message.alias("quoted")
+    private = quoted.select(quoted.id).where(quoted.id == Message.reply_to_message_id, quoted.is_private)
+    Message.update(reply_snapshot="[]").where(own, ~Message.is_private, peewee.fn.EXISTS(private)).execute()

@@ -1,0 +1,137 @@
+"""The life of a chat beside the document: beginning, writing, reading, searching (contract, section 5)."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct
+
+from service import clock
+from service.db import Page
+from service.fields import AnyUuid
+from service.models import ChatSession, Message
+from service.models import conversing as talk
+from service.models import reading as inbox
+from service.models.chats import known_status
+from service.models.people import Caller
+from service.models.reading import Context, SessionOverview
+from service.models.speaking import Hearing
+from service.operations import Routes
+from service.settings import Settings
+from service.signature import Cursor, Origin
+
+routes = Routes("Chat sessions and messages", scope="chats", extension=True)
+
+AnyUlid = Annotated[str, Meta(min_length=1, description="A ULID, any case."), clock.read_ulid]
+GivenUuid = Annotated[AnyUuid, Meta(min_length=1)]
+Content = Annotated[Any, Meta(description='Any JSON, a text as `{"text": …}`, or its bytes as an array of integers.')]
+
+
+class SessionWindow(Struct):
+    """Which chat sessions, and how many."""
+
+    cursor: Cursor = Cursor()
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    status: Annotated[str, Meta(description="Only those with this status."), known_status] = ""
+
+
+class Beginning(Struct):
+    """Where a chat session begins, and with whom."""
+
+    app_id: GivenUuid
+    bot_id: GivenUuid | None = None
+    conversation_id: GivenUuid | None = None
+
+
+class NewMessage(Struct):
+    """A message to be sent; the same `client_message_id` again sends nothing more."""
+
+    content: Content
+    is_private: bool = False
+    reply_to_message_id: AnyUlid | None = None
+    client_message_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+
+
+class OtherWords(Struct):
+    """What a message shall say."""
+
+    content: Content
+
+
+class ReadUpTo(Struct):
+    """The message up to which a chat session is read; the newest without one."""
+
+    message_id: AnyUlid | None = None
+
+
+class ContextWindow(Struct):
+    """How much an AI is given."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+def sought(text: str) -> str:
+    """A text to search for. Raises ValueError for a blank one."""
+    if not text.strip():
+        raise ValueError("expected a text")
+    return text
+
+
+class Search(Struct):
+    """What is searched for, and how many are shown."""
+
+    q: Annotated[
+        str, Meta(min_length=1, max_length=200, description="Stands in the text; case does not matter."), sought
+    ]
+    cursor: Cursor = Cursor()
+    limit: Annotated[int, Meta(ge=1, le=100)] = 25
+
+
+@routes.post("/chats", answers=(201, 400, 401, 404))
+def create_chat_session(caller: Caller, body: Beginning) -> SessionOverview:
+    """Begin a chat session."""
+    return inbox.overview(caller, talk.begin(caller, body.app_id, body.bot_id, body.conversation_id).id)
+
+
+@routes.get("/chats", answers=(200, 400, 401), meta=("next_cursor", "per_page"))
+def list_chat_sessions(caller: Caller, query: SessionWindow) -> Page[SessionOverview]:
+    """The chat sessions that you may read, the latest activity first."""
+    return inbox.list_sessions(caller, query.cursor, query.limit, query.status)
+
+
+@routes.get("/chats/search", answers=(200, 400, 401), meta=("next_cursor", "per_page"))
+def search_messages(caller: Caller, query: Search) -> Page[Message]:
+    """The messages in which a text stands, the newest first; a page may hold fewer and still not be the last."""
+    return inbox.search(caller, query.q, query.cursor, query.limit)
+
+
+@routes.get("/chats/{id}", answers=(200, 400, 401, 403, 404))
+def get_chat_session(caller: Caller, session: ChatSession) -> SessionOverview:
+    """One chat session, and what is new in it."""
+    return inbox.overview(caller, session.id)
+
+
+@routes.post("/chats/{id}/messages", answers=(201, 400, 401, 403, 404))
+def send_message(
+    caller: Caller, session: ChatSession, body: NewMessage, origin: Origin, settings: Settings
+) -> Annotated[Raw, Message]:
+    """Send a message."""
+    content = talk.stored_content(body.content)
+    draft = talk.Draft(content, body.is_private, body.reply_to_message_id, body.client_message_id)
+    return talk.send(caller, session, draft, Hearing(origin.languages, bool(settings.assistant_url)))
+
+
+@routes.patch("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 401, 403, 404))
+def edit_message(caller: Caller, session: ChatSession, message: Message, body: OtherWords) -> Annotated[Raw, Message]:
+    """Put other words into a message of yours."""
+    return talk.edit(caller, message, talk.stored_content(body.content))
+
+
+@routes.put("/chats/{id}/read", answers=(200, 400, 401, 403, 404))
+def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo) -> SessionOverview:
+    """Note how far you have read a chat session; it never goes backwards."""
+    return inbox.mark_read(caller, session, body.message_id)
+
+
+@routes.get("/chats/{id}/context", answers=(200, 400, 401, 403, 404))
+def get_chat_context(session: ChatSession, query: ContextWindow) -> Context:
+    """What an AI may see of a chat session, and the languages to answer in."""
+    return inbox.context(session, query.limit)

@@ -1,0 +1,130 @@
+"""What an AI may see of a chat session (section 2.6 of the document, rules 3 and 4; contract, sections 4 and 5)."""
+
+import pytest
+
+from service.models import Bot, Message, User, reading
+from tests.test_chats import NO_SESSION, delete, fill
+from tests.test_conversing import edit, send, sent
+from tests.watching import database_steps, nothing_changes
+
+
+@pytest.fixture
+def bot(shop):
+    """Hilda, for whom people answer."""
+    return Bot.create(app_id=shop.id, name="Hilda", kind="nobot", status="published")
+
+
+def context(client, session, query=""):
+    return client.get(f"/chats/{session.id}/context{query}").data
+
+
+def lines(client, session, query=""):
+    return [(message["role"], message["text"]) for message in context(client, session, query)["messages"]]
+
+
+def test_messages_come_in_their_order_with_the_role_of_the_sender(alice, agent, session, say):
+    first = sent(alice, session, "Do you have apples?")
+    say("We do", sender_type="bot")
+    sent(agent, session, "Red ones")
+    say("The shop closes", sender_type="system")
+    say("From afar", sender_type="Übersetzer")
+    assert lines(alice, session) == [
+        ("user", "Do you have apples?"),
+        ("assistant", "We do"),
+        ("assistant", "Red ones"),
+        ("system", "The shop closes"),
+        ("assistant", "From afar"),
+    ]
+    shown = context(alice, session)["messages"][0]
+    assert shown == {"id": first.id, "role": "user", "text": "Do you have apples?", "created_at": first.created_at}
+
+
+@pytest.mark.parametrize("who", ["alice", "agent", "admin"])
+def test_an_ai_sees_nothing_that_is_not_for_it(request, alice, agent, session, say, who):
+    gone, purged = say("deleted"), say("purged")
+    say("note", is_private=True), say("burn this", is_read_once=True), say("")
+    alice.post(f"/chats/{session.id}/messages", {"content": {"image": "x.png"}})
+    kept = say("kept")
+    delete(alice, gone)
+    Message.purge(Message.id == purged.id)
+    assert lines(request.getfixturevalue(who), session) == [("user", "kept")]
+    delete(alice, kept)
+    assert lines(request.getfixturevalue(who), session) == []
+
+
+def test_an_ai_reads_what_a_message_says_by_now(alice, session):
+    edit(alice, sent(alice, session, "one"), "two")
+    assert lines(alice, session) == [("user", "two")]
+
+
+def test_a_text_is_given_whole(alice, session):
+    send(alice, session, "x" * 5000)
+    assert lines(alice, session) == [("user", "x" * 5000)]
+
+
+def test_a_limit_leaves_the_newest(alice, session):
+    fill(session, 0)
+    for number in range(5):
+        sent(alice, session, str(number))
+    for query, expected in (("?limit=2", "34"), ("?limit=1", "4"), ("?limit=0", "4"), ("", "01234")):
+        assert "".join(text for _, text in lines(alice, session, query)) == expected
+    assert alice.get(f"/chats/{session.id}/context?limit=x").error == (400, "invalid_parameter")
+
+
+def test_50_messages_are_given_and_at_most_200(alice, session, say):
+    Message.insert_many(
+        {"id": f"{number:026}", "chat_session_id": session.id, "content": "[]", "plain_text": "x"}
+        for number in range(203)
+    ).execute()
+    for query, number in (("", 50), ("?limit=200", 200), ("?limit=201", 200)):
+        assert len(context(alice, session, query)["messages"]) == number
+
+
+def test_what_is_hidden_does_not_push_out_what_is_not(alice, session, say):
+    say("kept")
+    for _ in range(5):
+        say("burn this", is_read_once=True), say("note", is_private=True)
+    assert lines(alice, session, "?limit=1") == [("user", "kept")]
+
+
+def test_no_more_than_the_newest_are_looked_at(alice, session, say, monkeypatch):
+    assert reading.CONTEXT_DEPTH == 1000
+    monkeypatch.setattr(reading, "CONTEXT_DEPTH", 5)
+    say("kept")
+    fill(session, 4, is_read_once=True)
+    assert lines(alice, session) == [("user", "kept")]
+    fill(session, 100, is_read_once=True)
+    assert lines(alice, session) == []
+
+    def cost():
+        return database_steps(lambda: context(alice, session))
+
+    cost()
+    few = cost()
+    fill(session, 1000, is_read_once=True)
+    assert cost() <= 1.05 * few
+
+
+@pytest.mark.parametrize(
+    ("changes", "locale", "languages"),
+    [
+        ({}, "", ["en"]),
+        ({"chat_language": "de-CH"}, "fr", ["de-CH", "fr", "en"]),
+        ({"appearance": {"language": "fr"}}, "fr", ["fr"]),
+        ({"appearance": {"language": "it"}}, "pt-BR", ["pt-BR", "it"]),
+    ],
+)
+def test_the_languages_are_those_of_the_customer(alice, agent, session, changes, locale, languages):
+    assert alice.patch("/users/me/settings", changes).status == 200
+    User.update(locale=locale).where(User.id == alice.user.id).execute()
+    User.update(locale="ja").where(User.id == agent.user.id).execute()
+    for client in (alice, agent):
+        assert context(client, session)["languages"] == languages
+
+
+def test_a_context_is_for_those_who_may_read_the_session(bob, other_agent, anyone, alice, session):
+    with nothing_changes():
+        for client in (bob, other_agent):
+            assert client.get(f"/chats/{session.id}/context").error == (403, "forbidden")
+        assert anyone.get(f"/chats/{session.id}/context").error == (401, "missing_credentials")
+        assert alice.get(f"/chats/{NO_SESSION}/context").error == (404, "session_not_found")

@@ -1,0 +1,752 @@
+"""The life of a chat beside the document: beginning, sending, editing, reading (contract, sections 4, 5 and 8)."""
+
+import json
+import re
+
+import pytest
+
+from service import clock, db, transfer
+from service.models import Bot, ChatSession, KeptAnswer, Message, Notification, ReadMarker, User
+from service.models.chats import LIVE, OVER
+from service.models.conversing import LARGEST
+from service.models.reading import UNREAD_MOST
+from service.models.settling import settle
+from tests.conftest import text_of, walk
+from tests.test_chats import NO_MESSAGE, NO_SESSION, as_stored, delete, fill, now, pin, texts, total
+from tests.watching import at_once, nothing_changes, query_plan, statements
+
+SECRET = "meet me at the harbour"
+
+
+@pytest.fixture
+def bot(shop):
+    """Hilda, for whom people answer."""
+    return Bot.create(app_id=shop.id, name="Hilda", kind="nobot", status="published")
+
+
+def send(client, session, text="Hello", *, key="", **more):
+    keyed = {"idempotency_key": key} if key else {}
+    return client.post(f"/chats/{session.id}/messages", {"content": {"text": text}, **more}, **keyed)
+
+
+def sent(client, session, text="Hello", **more):
+    """The message that somebody has sent, as it is stored."""
+    reply = send(client, session, text, **more)
+    assert reply.status == 201, reply.raw
+    return Message.get_by_id(reply.data["id"])
+
+
+def edit(client, message, text, **more):
+    path = f"/chats/{message.chat_session_id}/messages/{message.id}"
+    return client.patch(path, {"content": {"text": text}}, **more)
+
+
+def read(client, session, message=None):
+    return client.put(f"/chats/{session.id}/read", {"message_id": message.id} if message else {})
+
+
+def unread(client, session):
+    """How many messages are new to somebody, which the list and the session itself agree on."""
+    (listed,) = [row["unread_count"] for row in walk(client, "/chats") if row["id"] == session.id]
+    assert client.get(f"/chats/{session.id}").data["unread_count"] == listed
+    return listed
+
+
+def last(client, session):
+    found = client.get(f"/chats/{session.id}").data["last_message"]
+    return found and found["text"]
+
+
+def told(client):
+    """What somebody finds in the list of notifications, the newest first: who wrote, and what."""
+    return [(row["title"], row["body"]) for row in walk(client, "/notifications") if row["type"] == "chat_message"]
+
+
+def snapshot(message):
+    return json.loads(bytes(json.loads(now(message).reply_snapshot)) or b"null")
+
+
+@pytest.fixture
+def colleague(person, shop):
+    """Works for the shop as well."""
+    return person("cleo", role="agent", app_id=shop.id, display_name="Cleo of the shop")
+
+
+# Beginning
+
+
+def test_a_session_begins_open_and_empty(alice, shop, bot):
+    made = alice.post("/chats", {"app_id": shop.id, "bot_id": bot.id})
+    assert made.status == 201
+    assert made.data == alice.get(f"/chats/{made.data['id']}").data == alice.get("/chats").data[0]
+    expected = {"app_id": shop.id, "bot_id": bot.id, "user_id": alice.user.id, "status": "open", "unread_count": 0}
+    assert made.data | expected == made.data
+    assert made.data["last_message"] is None
+
+
+@pytest.mark.parametrize("nothing", [{}, {"bot_id": None, "conversation_id": None}])
+def test_a_session_needs_no_bot(alice, shop, nothing):
+    first, second = (alice.post("/chats", {"app_id": shop.id.upper(), **nothing}).data for _ in range(2))
+    assert first["bot_id"] is None
+    assert first["conversation_id"] != second["conversation_id"]
+
+
+def test_a_conversation_goes_on_with_the_same_bot_only(alice, bob, shop, other_shop, bot, session):
+    another = Bot.create(app_id=shop.id, name="Gerda", status="published")
+    going_on = {"app_id": shop.id, "bot_id": bot.id, "conversation_id": session.conversation_id}
+    made = alice.post("/chats", going_on).data
+    assert (made["conversation_id"], made["id"] == session.id) == (session.conversation_id, False)
+    with nothing_changes():
+        for wrong in ({"bot_id": another.id}, {"bot_id": None}, {"conversation_id": NO_SESSION}):
+            assert alice.post("/chats", going_on | wrong).error == (404, "conversation_not_found")
+        assert bob.post("/chats", going_on).error == (404, "conversation_not_found")
+        assert alice.post("/chats", going_on | {"app_id": other_shop.id}).error == (404, "bot_not_found")
+
+
+@pytest.mark.parametrize("columns", [{"is_active": False}, {"status": "draft"}])
+def test_a_bot_that_is_not_shown_is_not_found(alice, shop, other_shop, columns):
+    hidden = Bot.create(app_id=shop.id, name="H", **{"status": "published", **columns})
+    foreign = Bot.create(app_id=other_shop.id, name="F", status="published")
+    with nothing_changes():
+        for id in (hidden.id, foreign.id, NO_SESSION):
+            assert alice.post("/chats", {"app_id": shop.id, "bot_id": id}).error == (404, "bot_not_found")
+        assert alice.post("/chats", {"app_id": NO_SESSION}).error == (404, "app_not_found")
+
+
+@pytest.mark.parametrize("body", [{}, {"app_id": ""}, {"app_id": "x"}, {"app_id": None}, {"app_id": 1}])
+def test_a_session_needs_an_app(alice, body):
+    with nothing_changes():
+        assert alice.post("/chats", body).error == (400, "invalid_body")
+
+
+def test_a_session_is_begun_once_for_an_idempotency_key(alice, shop):
+    first, second = (alice.post("/chats", {"app_id": shop.id}, idempotency_key="k") for _ in range(2))
+    assert first.raw == second.raw
+    assert ChatSession.select().count() == 1
+
+
+def test_one_session_is_shown_to_those_who_may_read_it(alice, agent, admin, bob, other_agent, session):
+    assert {client.get(f"/chats/{session.id}").data["id"] for client in (alice, agent, admin)} == {session.id}
+    for client in (bob, other_agent):
+        assert client.get(f"/chats/{session.id}").error == (403, "forbidden")
+    assert alice.get(f"/chats/{NO_SESSION}").error == (404, "session_not_found")
+    assert alice.get("/chats/search!").error == (400, "invalid_id")
+
+
+# Sending
+
+
+def test_a_message_is_sent_and_listed(host_clock, alice, session):
+    reply = send(alice, session, "Grüße 👋")
+    assert reply.status == 201
+    assert messages_of(alice, session) == [reply.data]
+    columns = ("sender_id", "sender_type", "channel", "status", "content_type", "is_private", "conversation_id")
+    values = [alice.user.id, "user", "web", "sent", "text", False, session.conversation_id]
+    assert [reply.data[name] for name in columns] == values
+    assert text_of(reply.data) == "Grüße 👋"
+    assert reply.data["created_at"] == reply.data["updated_at"] == "2026-11-20T10:00:00.000Z"
+    assert total(alice, session) == 1
+
+
+def messages_of(client, session):
+    return walk(client, f"/chats/{session.id}/messages")
+
+
+@pytest.mark.parametrize(("who", "kind"), [("alice", "user"), ("agent", "agent"), ("admin", "agent")])
+def test_the_role_tells_what_kind_of_sender_it_is(request, session, who, kind):
+    client = request.getfixturevalue(who)
+    assert send(client, session).data["sender_type"] == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        ("Hello", b'"Hello"'),
+        ({"text": "é", "more": [1, None]}, '{"text":"é","more":[1,null]}'.encode()),
+        ([123, 125], b"{}"),
+        ([{"a": 1}], b'[{"a":1}]'),
+        (7, b"7"),
+        (False, b"false"),
+        ({}, b"{}"),
+    ],
+)
+def test_a_content_is_any_json(alice, session, content, kept):
+    reply = alice.post(f"/chats/{session.id}/messages", {"content": content})
+    assert bytes(reply.data["content"]) == kept
+
+
+@pytest.mark.parametrize("numbers", [[-1, 2**63 - 1], [255, 254], [34, 92, 117, 100, 56, 48, 48, 34], [91] * 3000])
+def test_integers_are_taken_as_they_are_whatever_they_spell(alice, agent, session, numbers):
+    reply = alice.post(f"/chats/{session.id}/messages", {"content": numbers})
+    assert (reply.status, reply.data["content"]) == (201, numbers)
+    assert len(told_of(agent, session)) == 0
+    assert last(alice, session) in ("", "?")
+    assert alice.get(f"/chats/{session.id}/context").status == 200
+
+
+def told_of(client, session):
+    return [row for row in walk(client, "/notifications") if row["session_id"] == session.id]
+
+
+@pytest.mark.parametrize("body", [{}, {"content": None}, {"content": []}, {"content": [2**63]}, {"text": "Hello"}])
+def test_a_message_without_a_content_is_refused(alice, session, body):
+    with nothing_changes():
+        assert alice.post(f"/chats/{session.id}/messages", body).error[0] == 400
+
+
+def test_a_content_has_at_most_64_kib(alice, session):
+    room = LARGEST - len('{"text":""}')
+    assert LARGEST == 65_536
+    assert send(alice, session, "x" * (room - 1)).status == 201
+    assert send(alice, session, "x" * room).status == 201
+    message = sent(alice, session)
+    with nothing_changes():
+        for content in ({"text": "x" * (room + 1)}, {"text": "é" * (room // 2 + 1)}, [1] * (LARGEST + 1)):
+            reply = alice.post(f"/chats/{session.id}/messages", {"content": content})
+            assert reply.error == (400, "invalid_body")
+            assert reply.message.startswith("$.content")
+        assert edit(alice, message, "x" * (room + 1)).error == (400, "invalid_body")
+
+
+def test_only_those_in_a_session_may_send(bob, other_agent, anyone, session):
+    with nothing_changes():
+        for client in (bob, other_agent):
+            assert send(client, session).error == (403, "forbidden")
+        assert send(anyone, session).error == (401, "missing_credentials")
+
+
+def test_a_note_is_for_staff_only(alice, agent, session, shop, person):
+    with nothing_changes():
+        assert send(alice, session, is_private=True).error == (403, "forbidden")
+    sent(agent, session, SECRET, is_private=True)
+    assert (texts(alice, session), texts(agent, session)) == ([], [SECRET])
+    assert (total(alice, session), total(agent, session)) == (0, 1)
+    assert (last(alice, session), last(agent, session)) == (None, SECRET)
+
+
+def test_an_agent_is_a_customer_in_a_session_with_another_shop(agent, other_shop):
+    own = ChatSession.create(app_id=other_shop.id, user_id=agent.user.id)
+    with nothing_changes():
+        assert send(agent, own, is_private=True).error == (403, "forbidden")
+    assert send(agent, own).data["sender_type"] == "user"
+
+
+@pytest.mark.parametrize("status", [*LIVE, *OVER])
+def test_a_customers_message_reopens_a_session_that_is_over(alice, agent, session, status):
+    ChatSession.update(status=status).execute()
+    sent(agent, session)
+    assert alice.get(f"/chats/{session.id}").data["status"] == status
+    sent(alice, session)
+    assert alice.get(f"/chats/{session.id}").data["status"] == ("open" if status in OVER else status)
+
+
+def test_a_session_that_was_put_away_takes_no_message(alice, agent, session):
+    alice.delete(f"/chats/{session.id}")
+    with nothing_changes():
+        for client in (alice, agent):
+            assert send(client, session).error == (400, "session_archived")
+
+
+def test_identifiers_rise_however_far_ahead_the_newest_is(host_clock, alice, session, say):
+    ahead = clock.ulid(host_clock.now + 30 * clock.DAY)
+    far = Message.create(id=ahead, chat_session_id=session.id, content=as_stored({"text": "to come"}))
+    settle([session.id])
+    first = sent(alice, session)
+    delete(alice, first)
+    second = sent(alice, session)
+    host_clock.back(hours=1)
+    third = sent(alice, session)
+    assert far.id < first.id < second.id < third.id
+    assert first.created_at <= second.created_at <= third.created_at
+
+
+def test_a_message_from_the_future_moves_its_own_session_only(host_clock, alice, session, shop):
+    other = ChatSession.create(app_id=shop.id, user_id=alice.user.id)
+    far = clock.ulid(host_clock.now + 3650 * clock.DAY)
+    Message.create(id=far, chat_session_id=session.id)
+    settle([session.id])
+    assert sent(alice, session).id > far
+    assert clock.ulid_time(sent(alice, other).id) == host_clock.now
+
+
+def test_two_who_write_at_once_leave_rising_identifiers_and_right_totals(alice, agent, session):
+    people = (alice, agent)
+    replies = at_once(8, lambda index: [send(people[index % 2], session, f"{index}") for _ in range(4)])
+    made = [reply.data["id"] for some in replies for reply in some]
+    assert len(set(made)) == 32
+    assert all(ids == sorted(ids) for ids in ([reply.data["id"] for reply in some] for some in replies))
+    assert (total(alice, session), total(agent, session)) == (32, 32)
+    assert len(texts(alice, session, limit=200)) == 32
+    assert Notification.select().where(Notification.user_id == alice.user.id).count() == 16
+
+
+# Sending again
+
+
+def test_the_same_client_message_id_sends_once(alice, agent, session):
+    sent(agent, session)
+    first = send(alice, session, client_message_id="é1")
+    with nothing_changes():
+        second = send(alice, session, client_message_id="é1")
+    assert (first.status, first.raw) == (second.status, second.raw)
+    assert "client_message_id" not in first.data
+
+
+def test_a_client_message_id_belongs_to_one_sender_and_session(alice, agent, session, shop):
+    other = ChatSession.create(app_id=shop.id, user_id=alice.user.id)
+    made = [sent(who, where, "x", client_message_id="1") for who in (alice, agent) for where in (session, other)]
+    assert len({message.id for message in made}) == 4
+
+
+@pytest.mark.parametrize("other", [{"text": "Bye"}, {"is_private": True}, {"reply": True}])
+def test_another_message_under_the_same_client_message_id_is_refused(agent, session, say, other):
+    quoted = say()
+    if other.pop("reply", False):
+        other["reply_to_message_id"] = quoted.id
+    sent(agent, session, client_message_id="1")
+    with nothing_changes():
+        assert send(agent, session, client_message_id="1", **other).error == (400, "client_message_id_reused")
+
+
+def test_a_client_message_id_has_1_to_255_characters(alice, session):
+    assert send(alice, session, client_message_id="é" * 255).status == 201
+    with nothing_changes():
+        for wrong in ("", "x" * 256, 7):
+            assert send(alice, session, client_message_id=wrong).error == (400, "invalid_body")
+    assert send(alice, session, client_message_id=None).status == 201
+
+
+def test_the_same_client_message_id_at_once_makes_one_message(alice, agent, session):
+    sent(agent, session)
+    replies = at_once(8, lambda _: send(alice, session, client_message_id="1"))
+    assert {reply.status for reply in replies} == {201}
+    assert len({reply.data["id"] for reply in replies}) == 1
+    assert total(alice, session) == 2
+    assert len(told(agent)) == 1
+
+
+def test_a_repeat_after_an_edit_shows_the_edited_message(alice, session):
+    message = sent(alice, session, "one", client_message_id="1")
+    edit(alice, message, "two"), edit(alice, message, "three")
+    assert text_of(send(alice, session, "one", client_message_id="1").data) == "three"
+    assert send(alice, session, "three", client_message_id="1").error == (400, "client_message_id_reused")
+
+
+def test_a_repeat_into_a_session_that_was_put_away_since_is_answered(alice, session):
+    first = send(alice, session, client_message_id="1")
+    alice.delete(f"/chats/{session.id}")
+    assert send(alice, session, client_message_id="1").data == first.data
+
+
+@pytest.mark.parametrize("how", ["delete", "purge", "import"])
+@pytest.mark.parametrize("by", ["client_message_id", "key"])
+def test_a_repeat_never_brings_back_what_has_gone(alice, session, tmp_path, how, by):
+    def act():
+        return send(alice, session, SECRET, **{by: "k"})
+
+    message = Message.get_by_id(act().data["id"])
+    assert act().data["id"] == message.id
+    if how == "delete":
+        delete(alice, message)
+    elif how == "purge":
+        Message.purge(Message.id == message.id)
+    else:
+        take_back(message, tmp_path)
+    if by == "client_message_id" and how == "import":  # which replaces the whole row
+        return
+    with nothing_changes():
+        reply = act()
+    assert reply.error == (404, "message_not_found")
+    assert SECRET not in reply.raw.decode()
+
+
+def take_back(message, folder):
+    """Import a message anew, deleted."""
+    row = {"id": message.id, "chat_session_id": message.chat_session_id, "text": SECRET, "sender_id": message.sender_id}
+    file = folder / "deleted.jsonl"
+    file.write_text(json.dumps({"message": {**row, "deleted_at": "2026-11-20T10:00:00Z"}}))
+    assert not transfer.take_in([file])
+
+
+def test_an_idempotency_key_keeps_no_text(alice, session):
+    first, second = (send(alice, session, SECRET, key="k") for _ in range(2))
+    assert first.raw == second.raw
+    assert second.headers["Idempotency-Replayed"] == "true"
+    assert send(alice, session, "other", key="k").error == (400, "idempotency_key_reused")
+    (kept,) = KeptAnswer.select()
+    assert (kept.body, kept.message_id) == ("", first.data["id"])
+
+
+def test_a_repeated_answer_quotes_nothing_that_has_gone(alice, agent, session):
+    quoted = sent(agent, session, SECRET)
+    keyed = {"reply_to_message_id": quoted.id, "key": "k"}
+    assert snapshot(sent(alice, session, **keyed))["text"] == SECRET
+    delete(alice, quoted)
+    again = send(alice, session, **keyed)
+    assert (again.status, again.data["reply_snapshot"]) == (201, [])
+
+
+# Replying
+
+
+def test_a_reply_quotes_what_it_answers(alice, agent, session):
+    question = sent(alice, session, "x" * 300)
+    answer = sent(agent, session, "yes", reply_to_message_id=question.id.lower())
+    assert answer.reply_to_message_id == question.id
+    assert snapshot(answer) == {"sender_type": "user", "content_type": "text", "text": "x" * 200}
+
+
+def test_a_reply_stays_within_the_session_and_what_its_sender_sees(alice, agent, session, shop, say):
+    elsewhere = say("elsewhere", ChatSession.create(app_id=shop.id, user_id=alice.user.id))
+    note, gone = sent(agent, session, is_private=True), say("gone")
+    delete(alice, gone)
+    with nothing_changes():
+        for id in (elsewhere.id, note.id, gone.id, NO_MESSAGE):
+            assert send(alice, session, reply_to_message_id=id).error == (404, "message_not_found")
+        assert send(agent, session, reply_to_message_id=gone.id).error == (404, "message_not_found")
+        assert send(alice, session, reply_to_message_id="x").error == (400, "invalid_body")
+
+
+def test_a_note_is_quoted_in_notes_only(agent, session):
+    note = sent(agent, session, SECRET, is_private=True)
+    public = sent(agent, session, reply_to_message_id=note.id)
+    private = sent(agent, session, reply_to_message_id=note.id, is_private=True)
+    assert (snapshot(public), snapshot(private)["text"]) == (None, SECRET)
+
+
+def test_a_purged_message_is_answered_without_a_quotation(alice, session, say):
+    purged = say(SECRET)
+    Message.purge(Message.id == purged.id)
+    assert snapshot(sent(alice, session, reply_to_message_id=purged.id)) is None
+
+
+# Telling the others
+
+
+def test_everybody_else_in_a_session_is_told(alice, agent, colleague, admin, bob, session):
+    sent(alice, session, "first")
+    sent(agent, session, "second")
+    assert told(alice) == [("Agnes", "second")]
+    sent(colleague, session, "third")
+    sent(alice, session, "fourth")
+    assert told(alice) == [("Cleo of the shop", "third"), ("Agnes", "second")]
+    assert told(agent) == [("Alice", "fourth"), ("Cleo of the shop", "third")]
+    assert told(colleague) == [("Alice", "fourth")]
+    assert told(admin) == told(bob) == []
+
+
+def test_a_notification_leads_to_its_message(alice, agent, session):
+    message = sent(agent, session)
+    (row,) = alice.get("/notifications").data
+    assert (row["session_id"], row["conversation_id"]) == (session.id, session.conversation_id)
+    assert json.loads(bytes(row["payload"])) == {"message_id": message.id, "session_id": session.id}
+
+
+def test_notes_tell_the_staff_who_wrote_before_and_no_customer(alice, agent, colleague, session):
+    sent(colleague, session)
+    Notification.delete().execute()
+    sent(agent, session, SECRET, is_private=True)
+    assert (told(colleague), told(alice)) == ([("Agnes", SECRET)], [])
+
+
+def test_who_no_longer_works_here_is_told_nothing(alice, agent, colleague, other_shop, session):
+    for client in (agent, colleague):
+        sent(client, session)
+    User.update(app_id=other_shop.id).where(User.id == agent.user.id).execute()
+    User.update(is_disabled=True).where(User.id == colleague.user.id).execute()
+    before = Notification.select().count()
+    sent(alice, session)
+    assert Notification.select().count() == before
+
+
+def test_a_sender_without_a_name_speaks_for_the_app_and_no_address_is_told(alice, agent, session, shop):
+    User.update(first_name="").execute()
+    sent(agent, session)
+    sent(alice, session)
+    assert told(alice)[0][0] == told(agent)[0][0] == "Shop"
+    User.update(first_name="x" * 100, last_name="y" * 100).execute()
+    sent(agent, session)
+    assert told(alice)[0][0] == "x" * 100 + " " + "y" * 99
+
+
+def test_imported_senders_are_told_too(alice, agent, session, say):
+    say("before", sender_id=agent.user.id, sender_type="agent")
+    say("from outside", sender_id="crm-7")
+    sent(alice, session, "Hello")
+    assert told(agent) == [("Alice", "Hello")]
+
+
+def test_finding_those_to_be_told_costs_a_step_for_each_of_them(alice, agent, session):
+    fill(session, 30, sender_id=agent.user.id), fill(session, 30, sender_id=alice.user.id)
+    with statements() as seen:
+        sent(alice, session)
+    steps = [(sql, values) for sql, values in seen if "MIN(" in sql.upper()]
+    assert len(steps) == 3
+    for sql, values in steps:
+        plan = query_plan(sql, values)
+        assert (plan.ranges, plan.scans, plan.sorts) == (["message_sender"], [], False), plan
+
+
+def test_nothing_is_sent_when_somebody_cannot_be_told(alice, agent, session, monkeypatch):
+    sent(agent, session)
+
+    def fail(*_, **__):
+        raise RuntimeError("full")
+
+    monkeypatch.setattr(Notification, "tell", fail)
+    alice.may_crash = True
+    with nothing_changes():
+        assert send(alice, session).status == 500
+
+
+# Editing
+
+
+def test_an_edit_keeps_the_first_words_and_says_so(host_clock, alice, session):
+    message = sent(alice, session, "one")
+    host_clock.forward(minutes=1)
+    reply = edit(alice, message, "two")
+    assert (reply.status, text_of(reply.data), reply.data["is_edited"]) == (200, "two", True)
+    assert reply.data["edited_at"] == reply.data["updated_at"] == "2026-11-20T10:01:00.000Z"
+    assert reply.data["created_at"] == message.created_at
+    assert bytes(reply.data["original_content"]) == b'{"text":"one"}'
+    assert messages_of(alice, session) == [reply.data]
+    host_clock.forward(minutes=1)
+    again = edit(alice, message, "three").data
+    assert bytes(again["original_content"]) == b'{"text":"one"}'
+    host_clock.forward(minutes=1)
+    with nothing_changes():
+        assert edit(alice, message, "three").data == again
+
+
+def test_only_its_sender_edits_a_message(alice, agent, admin, bob, session, say):
+    hers, his, nobodys = sent(alice, session), sent(agent, session), say()
+    with nothing_changes():
+        for client, message in ((agent, hers), (admin, hers), (alice, his), (alice, nobodys), (bob, hers)):
+            assert edit(client, message, "other").error == (403, "forbidden")
+        assert alice.patch(f"/chats/{session.id}/messages/{NO_MESSAGE}", {}).error == (404, "message_not_found")
+        assert alice.patch(f"/chats/{session.id}/messages/{hers.id}", {}).error == (400, "invalid_body")
+
+
+@pytest.mark.parametrize("how", ["delete", "purge"])
+def test_what_has_gone_is_not_edited(alice, session, how):
+    message = sent(alice, session, SECRET)
+    delete(alice, message) if how == "delete" else Message.purge(Message.id == message.id)
+    with nothing_changes():
+        reply = edit(alice, message, "other")
+    assert reply.error == (400, "message_gone")
+    assert SECRET not in reply.raw.decode()
+
+
+def test_whatever_repeats_a_message_follows_an_edit(alice, agent, session):
+    message = sent(agent, session, SECRET)
+    answer = sent(alice, session, reply_to_message_id=message.id)
+    Message.update(translations=as_stored({"de": "x"})).where(Message.id == message.id).execute()
+    edit(agent, message, "never mind")
+    assert snapshot(answer)["text"] == "never mind"
+    assert told(alice) == [("Agnes", "never mind")]
+    assert last(alice, session) == "Hello"
+    assert now(message).translations == "[]"
+    assert alice.get("/chats/search?q=harbour").data == []
+    assert len(alice.get("/chats/search?q=NEVER").data) == 1
+
+
+def test_an_edit_fills_no_quotation_that_was_emptied(alice, agent, session):
+    note = sent(agent, session, "note", is_private=True)
+    answer = sent(agent, session, reply_to_message_id=note.id)
+    edit(agent, note, "other note")
+    assert snapshot(answer) is None
+
+
+def test_an_edit_tells_nobody_and_moves_nothing(alice, agent, session):
+    message = sent(agent, session)
+    read(alice, session)
+    before = ChatSession.get_by_id(session.id)
+    edit(agent, message, "other")
+    assert (unread(alice, session), len(told(alice))) == (0, 1)
+    after = ChatSession.get_by_id(session.id)
+    assert after.__data__ == before.__data__ | {
+        "news_at": after.news_at
+    }  # by which whoever shows the text learns of it
+
+
+def test_edits_at_once_keep_the_first_words(alice, session):
+    message = sent(alice, session, "one")
+    replies = at_once(6, lambda index: edit(alice, message, f"other {index}"))
+    assert {reply.status for reply in replies} == {200}
+    assert bytes(json.loads(now(message).original_content)) == b'{"text":"one"}'
+
+
+def test_an_edit_and_a_pin_at_once_lose_nothing(alice, session):
+    message = sent(alice, session, "one")
+    at_once(2, lambda index: pin(alice, message) if index else edit(alice, message, "two"))
+    assert now(message).pinned_at
+    assert now(message).plain_text == "two"
+
+
+# Reading
+
+
+def test_what_others_wrote_is_new_until_it_is_read(alice, agent, session):
+    for number in range(3):
+        sent(agent, session, str(number))
+    assert (unread(alice, session), unread(agent, session)) == (3, 0)
+    reply = read(alice, session)
+    assert (reply.status, reply.data["unread_count"]) == (200, 0)
+    assert unread(alice, session) == 0
+    sent(agent, session)
+    assert unread(alice, session) == 1
+
+
+def test_reading_up_to_a_message_never_goes_backwards(alice, agent, session):
+    first, second, third = (sent(agent, session) for _ in range(3))
+    assert read(alice, session, second).data["unread_count"] == 1
+    assert read(alice, session, first).data["unread_count"] == 1
+    assert read(alice, session, third).data["unread_count"] == 0
+    with nothing_changes():
+        assert read(alice, session, first).data["unread_count"] == 0
+
+
+def test_who_answers_has_read_what_stands_before(alice, agent, session):
+    sent(agent, session)
+    sent(alice, session)
+    assert (unread(alice, session), unread(agent, session)) == (0, 1)
+    assert alice.get("/notifications").meta["unread_count"] == 0
+
+
+def test_an_imported_answer_has_read_what_stands_before(alice, session, say):
+    say("question", sender_type="bot")
+    assert unread(alice, session) == 1
+    delete(alice, say("answer", sender_id=alice.user.id))
+    assert unread(alice, session) == 0
+    say("another", sender_type="bot")
+    assert unread(alice, session) == 1
+
+
+def test_reading_marks_the_notifications_of_these_messages_only(alice, agent, session, shop):
+    elsewhere = ChatSession.create(app_id=shop.id, user_id=alice.user.id)
+    first, _, _ = sent(agent, session), sent(agent, session), sent(agent, elsewhere)
+    Notification.tell(alice.user.id, "chat_status", "t", {}, session_id=session.id, message_id=first.id)
+    read(alice, session, first)
+    assert alice.get("/notifications").meta["unread_count"] == 3
+    read(alice, session)
+    assert alice.get("/notifications").meta["unread_count"] == 2
+
+
+def test_everybody_has_a_marker_of_their_own(alice, agent, colleague, session):
+    sent(agent, session)
+    read(alice, session)
+    assert (unread(alice, session), unread(colleague, session)) == (0, 1)
+
+
+def test_notes_and_what_has_gone_are_not_counted(alice, agent, colleague, session):
+    sent(agent, session, is_private=True)
+    gone = sent(agent, session)
+    sent(agent, session)
+    delete(agent, gone)
+    assert (unread(alice, session), unread(colleague, session)) == (1, 2)
+
+
+def test_an_agent_counts_notes_in_the_sessions_of_the_own_app_only(agent, admin, other_agent, session, other_shop):
+    own = ChatSession.create(app_id=other_shop.id, user_id=agent.user.id)
+    for where in (own, session):
+        sent(admin, where, "public")
+        sent(admin, where, SECRET, is_private=True)
+    assert (unread(agent, own), last(agent, own)) == (1, "public")
+    assert (unread(agent, session), last(agent, session)) == (2, SECRET)
+
+
+def test_no_more_than_100_are_counted(alice, session):
+    assert UNREAD_MOST == 100
+    for number, counted in ((99, 99), (1, 100), (1, 100)):
+        fill(session, number)
+        assert unread(alice, session) == counted
+
+
+def test_counting_is_a_range_of_an_index(alice, bob, agent, session, other_shop):
+    others = [ChatSession.create(app_id=other_shop.id, user_id=bob.user.id) for _ in range(30)]
+    for where in (*others, session):
+        fill(where, 30)
+    fill(session, 5, is_private=True)
+    db.database.execute_sql("ANALYZE")
+    for client, index in ((alice, "message_public"), (agent, "message_shown")):
+        with statements() as seen:
+            client.get("/chats")
+        ((sql, values),) = [one for one in seen if "read_marker" in one[0]]
+        plan = query_plan(sql, values)
+        assert plan.ranges.count(index) == 2 and "message_sender" in plan.ranges, plan  # what is unread, and the latest
+        assert not [scan for scan in plan.scans if not re.fullmatch("SCAN (unread|read)", scan)], plan
+
+
+def test_a_message_that_was_deleted_meanwhile_can_be_read_up_to(alice, agent, session):
+    first, second = sent(agent, session), sent(agent, session)
+    delete(agent, second)
+    assert read(alice, session, second).data["unread_count"] == 0
+    assert ReadMarker.get().message_id == second.id > first.id
+
+
+def test_reading_up_to_what_is_not_there_is_refused(alice, bob, agent, session, say, shop):
+    elsewhere = say("elsewhere", ChatSession.create(app_id=shop.id, user_id=alice.user.id))
+    note = sent(agent, session, is_private=True)
+    with nothing_changes():
+        for id in (NO_MESSAGE, elsewhere.id, note.id):
+            assert alice.put(f"/chats/{session.id}/read", {"message_id": id}).error == (404, "message_not_found")
+        assert alice.put(f"/chats/{session.id}/read", {"message_id": "x"}).error == (400, "invalid_body")
+        assert read(bob, session).error == (403, "forbidden")
+
+
+@pytest.mark.parametrize("raw", [b"", b"null", b"{}", b'{"message_id": null}'])
+def test_an_empty_session_can_be_read(alice, session, raw):
+    with nothing_changes():
+        assert alice.put(f"/chats/{session.id}/read", raw=raw).data["unread_count"] == 0
+
+
+def test_many_who_read_at_once_end_with_the_furthest(alice, agent, session):
+    made = [sent(agent, session) for _ in range(8)]
+    replies = at_once(8, lambda index: read(alice, session, made[index]))
+    assert {reply.status for reply in replies} == {200}
+    assert unread(alice, session) == 0
+
+
+# Migration and import
+
+
+def test_imported_messages_count_and_are_shown(alice, agent, session, tmp_path):
+    rows = [{"chat_session_id": session.id, "text": f"line {number}", "sender_id": "crm"} for number in range(3)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(json.dumps({"message": row}) for row in rows))
+    assert not transfer.take_in([file])
+    assert (unread(alice, session), last(alice, session)) == (3, "line 2")
+
+
+def test_what_is_derived_never_leaves(alice, agent, session):
+    sent(agent, session, SECRET, client_message_id="mine")
+    read(alice, session)
+    lines = []
+    transfer.give_out(lines.append)
+    for raw in (*lines, send(alice, session).raw, alice.get("/chats").raw, alice.get("/chats/search?q=h").raw):
+        for name in ("client_message_id", "plain_text", "search_text", "owner_id", "active_at", "read_marker"):
+            assert name.encode() not in raw
+    assert not [line for line in lines if b"kept_answer" in line]
+
+
+def test_a_session_with_another_owner_takes_its_messages_along(alice, bob, session, tmp_path):
+    sent(alice, session, SECRET)
+    row = {"id": session.id, "app_id": session.app_id, "user_id": bob.user.id, "bot_id": session.bot_id}
+    file = tmp_path / "session.jsonl"
+    file.write_text(json.dumps({"chat_session": {**row, "conversation_id": session.conversation_id}}))
+    assert not transfer.take_in([file])
+    found = [len(client.get("/chats/search?q=harbour").data) for client in (alice, bob)]
+    assert found == [0, 1]
+
+
+def test_a_purge_leaves_no_text_in_any_column(alice, agent, session):
+    message = sent(agent, session, SECRET, key="k")
+    sent(alice, session, "yes", reply_to_message_id=message.id, key="k")
+    edit(agent, message, SECRET.upper())
+    Message.purge(Message.chat_session_id == session.id)
+    for table in (Message, Notification, KeptAnswer):
+        for row in table.select().dicts():
+            spelt = json.dumps(row).casefold()
+            assert "harbour" not in spelt
+            assert ",".join(map(str, b"harbour")) not in spelt.replace(" ", "")
