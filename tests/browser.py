@@ -6,6 +6,7 @@ The pages' policy forbids `eval`, and with it Playwright's `wait_for_function`: 
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -33,9 +34,9 @@ def find_chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session", name="chromium")
-def chromium_fixture() -> Iterator[Browser]:
-    """The browser, started once; import this fixture by name where `visit` is used."""
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """The browser. A process can have one at a time: the fixture `chromium` of tests/conftest.py."""
     path = find_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=[OFFLINE])

@@ -189,6 +189,15 @@ def _own_databases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         yield
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real browser, which all tests of this process share."""
+    from tests.browser import launched
+
+    with launched() as browser:
+        yield browser
+
+
 @pytest.fixture
 def settings(tmp_path: Path, empty_data: Path) -> Settings:
     return Settings(data=tmp_path / "data", database=postgres.database_of(empty_data), verify_answers=True)

@@ -22,7 +22,7 @@ from playwright.sync_api import Page, expect
 
 from service import db
 from service.auth import codes, consent, signing
-from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, chromium_fixture, visit_fixture  # noqa: F401
+from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
 from tests.browsing import FORM
 from tests.conftest import PASSWORD, PASSWORD_HASH, Reply, at
 from tests.executable import PYTHON, clean_environment

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from tests import household as h
-from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, chromium_fixture, visit_fixture  # noqa: F401
+from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
 from tests.conftest import PASSWORD, PASSWORD_HASH
 from tests.serving import Record, Served, fill, serving
 

@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 from service.routes import operations
 from service.web import build_app
 from tests import browser
-from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, chromium_fixture, visit_fixture  # noqa: F401
+from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
 from tests.conftest import PASSWORD, Client
 from tests.serving import ROOT, SESSION, Served, chat, fill, serving
 
