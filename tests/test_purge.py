@@ -7,7 +7,7 @@ from service.commands import run
 from service.models import ChatSession, Message, Notification
 from service.models.chats import CONTENTS
 from tests.conftest import flags_of, walk
-from tests.postgres import on_sqlite_alone
+from tests.postgres import is_chosen, on_sqlite_alone
 from tests.test_chats import as_stored, delete, now, pin, pinned, quote, texts, total
 from tests.trouble import another_connection
 from tests.watching import files_of, nothing_changes, stored
@@ -98,6 +98,22 @@ def test_a_purge_that_cannot_empty_the_journal_says_so_and_can_be_repeated(purge
         reader.execute("SELECT count(*) FROM message").fetchall()
         assert purge(*by_message(secret_message)) == 1
         assert "run this again" in capsys.readouterr().err
+    assert purge(*by_message(secret_message)) == 0
+    assert lie_in_files(settings, SECRET) == set()
+
+
+@pytest.mark.slow  # waits until the reader has been waited for long enough
+def test_a_purge_of_rows_that_a_reader_still_sees_says_so_and_can_be_repeated(purge, settings, secret_message, capsys):
+    if not is_chosen():
+        pytest.skip("a matter of PostgreSQL alone")
+    with another_connection() as reader, another_connection() as holder:
+        holder.execute("CREATE TABLE elsewhere (id BIGINT)")
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM elsewhere").fetchall()
+        assert purge(*by_message(secret_message)) == 1
+        assert "run this again" in capsys.readouterr().err
+        reader.execute("COMMIT")
+        holder.execute("DROP TABLE elsewhere")
     assert purge(*by_message(secret_message)) == 0
     assert lie_in_files(settings, SECRET) == set()
 

@@ -8,6 +8,7 @@ import hashlib
 import re
 import select
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -16,6 +17,7 @@ import peewee
 
 from service import clock
 from service.db.engine import Engine, Order, Unusable, exceptions
+from service.db.functions import FUNCTIONS
 from service.db.standby import Standby, Unanswered
 
 OLDEST = 130000  # of the server: trusted extensions, and what libpq asks of a standby
@@ -36,25 +38,13 @@ LOCK_TIMEOUT = "5s"  # as long as SQLite waits
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('transaction_read_only')::bool"
 KEY = "key_"
 TRIES = 5  # of a statement that crossed another
+REWRITES = (0.0, 0.5, 2.0, 5.0)  # seconds before each try to be rid of old rows: readers are mostly short
 WRITES = ("INSERT", "UPDATE", "DELETE")
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = ("40001", "40P01")  # serialization_failure, also of a standby that had to go on; deadlock_detected
 UNAVAILABLE = re.compile(r"08...|25006|25P0[34]|40001|40P01|53...|55000|55P03|57014|57P0.|58030")
-
-# The words of SQLite that columns and conditions are rendered with; the digits of a number are the same on both.
-FUNCTIONS = (
-    """CREATE OR REPLACE FUNCTION json_quote(text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-        AS $$ SELECT coalesce(to_json($1)::text, 'null') $$""",
-    """CREATE OR REPLACE FUNCTION json_quote(bigint) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-        AS $$ SELECT coalesce($1::text, 'null') $$""",
-    # With 15 digits, as SQLite is told to: the shortest text that PostgreSQL finds for a number may have more.
-    r"""CREATE OR REPLACE FUNCTION printf(text, double precision) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
-        AS $$ SELECT CASE WHEN $2 = 0 OR abs($2) >= 1e-4 AND abs($2) < 1e15
-            THEN regexp_replace($2::numeric::text, '^(-?\d+)$', '\1.0')
-            ELSE regexp_replace(ltrim(to_char($2, '9.99999999999999EEEE')), '(\.\d+?)0*e', '\1e') END $$""",
-)
 
 
 class _Here(threading.local):
@@ -271,8 +261,26 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
             self.execute_sql(function)
 
     def rewrite(self) -> None:
-        for table in self.get_tables():
-            self.execute_sql(f'VACUUM FULL "{table}"')
+        """Rows that somebody's snapshot still sees are kept by the server, which tells of them in a notice."""
+        kept: list[str] = []
+
+        def hear(notice: Any) -> None:
+            kept.extend(re.findall(r"\d+", notice.message_detail or "")[:1])
+
+        connection = self.connection()
+        connection.add_notice_handler(hear)
+        try:
+            for table in self.get_tables():
+                for pause in REWRITES:
+                    kept.clear()
+                    time.sleep(pause)
+                    self.execute_sql(f'VACUUM (FULL, VERBOSE) "{table}"')
+                    if not any(map(int, kept)):
+                        break
+                else:
+                    raise Unusable("a long reader still sees old rows: run this again when it has ended")
+        finally:
+            connection.remove_notice_handler(hear)
 
 
 def _lock(things: Sequence[str]) -> str:
