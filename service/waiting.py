@@ -10,6 +10,7 @@ from typing import Any
 log = logging.getLogger("cx.server")
 
 TICK = 0.1  # seconds between two looks at what has happened
+LINGER = 20  # looks while nobody waits: most who were called back come again, and the first look may be a false alarm
 MOST = 500  # requests that wait in a process; whoever comes on top of them is answered at once
 MOST_OF_ONE = 20  # of the same caller
 REMEMBERED = 600  # looks at what has happened, while a request may be under way
@@ -101,9 +102,11 @@ class WaitingRoom:
                     self._changed.wait()
             try:
                 with self._news() as look:
-                    while self._waiting:
+                    left = LINGER
+                    while left and not self._is_closed:
                         time.sleep(TICK)
                         self._spread(look())
+                        left = LINGER if self._waiting else left - 1
             except Exception as error:  # the database is away; whoever waits goes on waiting until its time
                 log.warning("cannot look for news: %s", error)
                 time.sleep(TICK)

@@ -256,6 +256,33 @@ class TestTheDocumentedOperations:
             allowed = asked.headers.get("Allow", "").split(", ")
             assert (operation.method in allowed) == expected, operation.name
 
+    def test_answer_in_the_same_bytes_when_extensions_are_left_out(
+        self, settings, host_clock, alice, session, say, bot
+    ):
+        from dataclasses import replace
+
+        from tests.conftest import Client
+
+        for text in ("one", "two", "three"):
+            alice.post(f"/chats/{session.id}/messages/{say(text).id}/pin")
+        alice.post("/data-shares", {"mcp_server_id": "files", "allowed_tools": ["*"]})
+        narrow = replace(settings, documented_only=True)
+        there = Client(build_app(operations(documented_only=True), narrow), alice.token)
+        for path in (
+            f"/chats/{session.id}/messages?limit=2",
+            f"/chats/{session.id}/pinned-messages",
+            f"/bots?app_id={bot.app_id}",
+            f"/bots/{bot.id}?app_id={bot.app_id}",
+            "/users/me/settings",
+            "/data-shares",
+            "/events",
+            "/notifications",
+            "/events?cursor=x",
+            f"/chats/{NOBODY}/messages",
+        ):
+            here = alice.get(path)
+            assert (there.get(path).status, there.get(path).raw) == (here.status, here.raw), path
+
 
 def told(caller: Caller) -> Told:
     """Say something."""

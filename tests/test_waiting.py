@@ -24,11 +24,13 @@ class Happenings:
     def __init__(self) -> None:
         self.topics: set[str] = set()
         self.looks = self.openings = 0
-        self.fails = False
+        self.fails = self.alarms_first = False
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[], set[str]]]:
         self.openings += 1
+        if self.alarms_first:
+            self.topics = {"news"}
         yield self.look
 
     def look(self) -> set[str]:
@@ -89,6 +91,7 @@ class House:
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr(waiting, "TICK", 0.02)
+    monkeypatch.setattr(waiting, "LINGER", 4)
     made = House()
     yield made
     made.stop()
@@ -161,12 +164,24 @@ def test_nothing_is_missed_between_looking_and_waiting(house: House) -> None:
     assert finished(other) == HELLO
 
 
+def test_who_is_called_back_for_nothing_comes_again_to_the_same_watch(house: House) -> None:
+    """A watch begins with what happened shortly before; one that began anew with each return would never rest."""
+    house.happenings.alarms_first = True
+    waiter = house.ask("/wait/20/news")
+    looks = house.happenings.looks
+    while house.happenings.looks < looks + 10:
+        time.sleep(0.005)
+    assert (house.begun, house.happenings.openings) == (2, 1)
+    house.happen("news")
+    assert finished(waiter) == HELLO
+
+
 def test_nobody_looks_while_nobody_waits(house: House) -> None:
     assert finished(house.ask("/wait/0.2/nothing")) == HELLO
     looks = house.happenings.looks
     assert looks and house.happenings.openings == 1
-    time.sleep(3 * waiting.TICK)
-    assert house.happenings.looks <= looks + 1
+    time.sleep(10 * waiting.TICK)
+    assert house.happenings.looks <= looks + waiting.LINGER + 1
 
 
 def test_when_looking_fails_people_wait_on(house: House, caplog: pytest.LogCaptureFixture) -> None:
