@@ -8,7 +8,7 @@ LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-v
 	--custom-compile-command "make relock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build build-postgresql test everyday lint format relock clean
+.PHONY: help demo build build-postgresql test everyday torture lint format relock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: lint build build-postgresql ## run every check, and every test on SQLite a
 
 everyday: $(VENV)/installed ## run the tests that take no patience
 	$(PYTEST) -m "not slow"
+
+torture: build ## put the service through crashes, full disks, wrong clocks, load and hostile input; takes an hour
+	$(RUN) -m tests.torture $(PARTS)
 
 lint: $(VENV)/installed ## check style and types
 	$(RUN) -m ruff check
