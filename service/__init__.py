@@ -3,6 +3,8 @@
     assets         where static/ and templates/ are
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards
+    logs           log lines, for people or for programs
+    metrics        numbers for Prometheus, added up over the workers
     errors/        the refusals a client can meet
     pictures/      strangers' pictures in, safe avatars out; the only importer of Pillow
     formats        texts with a form of their own: language tags, time zones, telephone numbers

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
+from service import metrics
 from service.errors import InternalError
+from service.logs import Event
+from service.origins import address_of
 from service.replies import refuse
 from service.settings import Settings
 
@@ -23,6 +26,36 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _CONTROL = re.compile(r"[^\x21-\x7e]")
 
 
+class Answered(Event):
+    """A request and what became of it."""
+
+    method: str
+    path: str
+    status: int
+    duration_ms: float
+    bytes: int  # of the body that went out
+    operation: str
+    client: str  # its address
+    user: str  # their identifier; empty where nobody was asked who they are
+    request_id: str
+
+    def __str__(self) -> str:
+        about = f"{self.duration_ms:.1f}ms {self.bytes}B {self.operation} {self.client or '-'} {self.user or '-'}"
+        return f"{self.sentence()} {about} {self.request_id}"
+
+    def sentence(self) -> str:
+        return f"{self.method} {self.path} {self.status}"
+
+
+class Failed(Event):
+    """A request at which something went wrong on our side."""
+
+    request_id: str
+
+    def __str__(self) -> str:
+        return f"request {self.request_id} failed"
+
+
 class Edge:
     """A WSGI application around another."""
 
@@ -30,6 +63,13 @@ class Edge:
         self.inside, self.settings = inside, settings
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        metrics.board.add(metrics.IN_FLIGHT)
+        try:
+            return self.answer(environ, start_response)
+        finally:  # also when the request is put aside
+            metrics.board.add(metrics.IN_FLIGHT, -1)
+
+    def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         begun = time.perf_counter()
         offered = environ.get("HTTP_X_REQUEST_ID", "")
         request_id = offered if _REQUEST_ID.fullmatch(offered) else secrets.token_hex(8)
@@ -45,16 +85,22 @@ class Edge:
             # Bottle drops bytes that are not UTF-8; they must stay a fault of the path.
             path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
             environ["PATH_INFO"] = path.encode().decode("latin-1")
-            body = self.inside(environ, respond)
+            body = [*self.inside(environ, respond)]
         except Exception:
-            log.exception("request %s failed", request_id)
+            log.exception(Failed(request_id))
             reply = refuse(InternalError())
             headers = [*reply.headers.items(), ("Content-Length", str(len(reply.body)))]
             respond(f"{reply.status} {HTTPStatus(reply.status).phrase}", headers)
             body = [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
-        method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
-        taken = (time.perf_counter() - begun) * 1000
-        log.info("%s %s %s %.1fms %s", method, path, status, taken, request_id)
+        taken, operation = time.perf_counter() - begun, environ.get("cx.operation", metrics.UNROUTED)
+        metrics.board.answered(operation, int(status), taken)
+        if log.isEnabledFor(logging.INFO):
+            method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
+            client = environ.get("cx.client") or address_of(environ, self.settings)
+            size, user = sum(map(len, body)), environ.get("cx.user", "")
+            log.info(
+                Answered(method, path, int(status), round(taken * 1000, 3), size, operation, client, user, request_id)
+            )
         return body
 
     def cross_origin(self, environ: dict[str, Any]) -> dict[str, str]:

@@ -4,7 +4,8 @@ import functools
 import ipaddress
 import re
 import string
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from service.settings import Settings
@@ -15,8 +16,17 @@ _AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send ba
 
 _HOP = re.compile(r"(?:\[([^]]+)]|([\d.]+))(?::\d+)?", re.ASCII)  # an address with a port, which some proxies tell
 
+# What those send who pass requests on; some of it by habit, some by RFC 7239 and RFC 9110, section 7.6.3.
+_RELAYS = {
+    *("HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PROTO"),
+    *("HTTP_X_FORWARDED_PORT", "HTTP_X_FORWARDED_SERVER", "HTTP_X_FORWARDED_BY", "HTTP_X_REAL_IP", "HTTP_CLIENT_IP"),
+    *("HTTP_X_CLIENT_IP", "HTTP_TRUE_CLIENT_IP", "HTTP_CF_CONNECTING_IP", "HTTP_X_ENVOY_EXTERNAL_ADDRESS"),
+}
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1"))
 
 
 def read_origin(environ: dict[str, Any], settings: Settings) -> Origin:
@@ -26,17 +36,23 @@ def read_origin(environ: dict[str, Any], settings: Settings) -> Origin:
     path = quote(environ["PATH_INFO"])  # which Bottle has decoded
     if environ.get("QUERY_STRING"):
         path += "?" + quote(environ["QUERY_STRING"].encode("latin-1"), safe=_AS_ASKED)
-    address, scheme = _seen_by_proxy(environ, settings)
+    seen = _seen_by_proxy(environ, settings)
     return Origin(
-        address,
+        seen.address,
         environ.get("HTTP_USER_AGENT", ""),
-        settings.public_url.rstrip("/") or f"{scheme}://{environ.get('HTTP_HOST', '')}",
+        settings.public_url.rstrip("/") or f"{seen.scheme}://{environ.get('HTTP_HOST', '')}",
         path,
         {name: value for name, _, value in pairs},
         environ.get("HTTP_ACCEPT_LANGUAGE", ""),
         is_navigation(environ),
+        not seen.is_told and not _RELAYS.isdisjoint(environ),
         environ.get("cx.patience", Patience()),
     )
+
+
+def address_of(environ: dict[str, Any], settings: Settings) -> str:
+    """The client's address, where nothing else of its origin is asked for."""
+    return _seen_by_proxy(environ, settings).address
 
 
 def is_navigation(environ: dict[str, Any]) -> bool:
@@ -49,13 +65,35 @@ def is_navigation(environ: dict[str, Any]) -> bool:
 @functools.cache
 def proxy_network(text: str) -> Network | None:
     """The network of the trusted proxy, often of one address; None without one. Raises ValueError with a sentence."""
+    return _read_network("--trusted-proxy", text) if text else None
+
+
+@functools.cache
+def metrics_networks(text: str) -> tuple[Network, ...]:
+    """Who may read the metrics: a network, or without one this host. Raises ValueError with a sentence."""
+    return (_read_network("--metrics-network", text),) if text else LOOPBACK
+
+
+def is_among(networks: Iterable[Network], origin: Origin) -> bool:
+    """Whether a request comes from one of some networks, as far as we can know."""
+    address = None if origin.is_hidden else _read_address(origin.address)
+    return address is not None and any(address in network for network in networks)
+
+
+def _read_network(flag: str, text: str) -> Network:
     try:
-        return ipaddress.ip_network(text) if text else None
+        return ipaddress.ip_network(text)
     except ValueError:
-        raise ValueError(f"--trusted-proxy must be an address or a network such as 10.0.0.0/24, not {text!r}") from None
+        raise ValueError(f"{flag} must be an address or a network such as 10.0.0.0/24, not {text!r}") from None
 
 
-def _seen_by_proxy(environ: dict[str, Any], settings: Settings) -> tuple[str, str]:
+class _Seen(NamedTuple):
+    address: str
+    scheme: str
+    is_told: bool = False  # by the trusted proxy
+
+
+def _seen_by_proxy(environ: dict[str, Any], settings: Settings) -> _Seen:
     """The client's address and scheme: as the trusted proxy tells them, else as the connection has them.
 
     The last word of each header is the proxy's own; those before it came from its client, who may have made them up.
@@ -65,12 +103,15 @@ def _seen_by_proxy(environ: dict[str, Any], settings: Settings) -> tuple[str, st
     network = proxy_network(settings.trusted_proxy)
     peer = _read_address(address) if network else None
     if network is None or peer is None or peer not in network:
-        return address, scheme
+        return _Seen(address, scheme)
     client, proto = (
         environ.get(name, "").rpartition(",")[2].strip(" \t")
         for name in ("HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO")
     )
-    return str(_read_address(client) or address), proto.lower() if proto.lower() in ("http", "https") else scheme
+    told = _read_address(client)
+    return _Seen(
+        str(told or address), proto.lower() if proto.lower() in ("http", "https") else scheme, told is not None
+    )
 
 
 def _read_address(text: str) -> Address | None:

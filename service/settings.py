@@ -47,6 +47,8 @@ class Settings:
     assistant_model: str = _setting("", "model that the assistant is asked for")
     assistant_key: str = _setting("", "key of the assistant", secret=True)
     log_level: str = _setting("info", "least urgent log lines to write", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting("text", "form of log lines, for people or for programs", choices=("text", "json"))
+    metrics_network: str = _setting("", "address or network that may read /metrics, in place of this host")
     verify_answers: bool = _setting(False, "check every answer against its declaration, for tests", hidden=True)
 
 

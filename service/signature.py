@@ -33,6 +33,7 @@ class Origin(Struct, frozen=True):
     cookies: dict[str, str] = {}
     languages: str = ""  # that the client would like, as in its Accept-Language
     is_navigation: bool = False  # a browser asks for something to show to a person
+    is_hidden: bool = False  # somebody passed the request on who does not say for whom, or is not believed
     patience: Patience = Patience()  # whether, and how long, it may wait
 
 

@@ -66,6 +66,10 @@ class WaitingRoom:
         """The patience of a request that came at `begun`, on the monotonic clock."""
         return _Patience(self, begun, self._turn)
 
+    def count(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
     def has_room_for(self, who: str) -> bool:
         """Whether one more request of a caller may wait."""
         with self._changed:

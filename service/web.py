@@ -12,7 +12,7 @@ from typing import Any
 
 import bottle
 
-from service import assets, cursors, db, decoding, forms, keeping, replies
+from service import assets, cursors, db, decoding, forms, keeping, metrics, replies
 from service.auth import sign_in
 from service.auth.tokens import authenticate
 from service.edge import Edge
@@ -49,7 +49,9 @@ class Door:
         self.operation, self.settings, self.operations = operation, settings, operations
 
     def __call__(self, **identifiers: str) -> bottle.HTTPResponse:
-        origin = read_origin(bottle.request.environ, self.settings)
+        environ = bottle.request.environ
+        origin = read_origin(environ, self.settings)
+        environ |= {"cx.operation": self.operation.name, "cx.client": origin.address}  # for the log
         try:
             reply = self.answer(identifiers, origin)
         except Refusal as refusal:
@@ -67,6 +69,7 @@ class Door:
         """The steps of a request, in the order of the contract: caller, identifiers, things, query and body, act."""
         operation, environ = self.operation, bottle.request.environ  # Bottle's own headers fail on what is not UTF-8
         caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""), origin)
+        environ["cx.user"] = caller.id if caller else ""
         found = self.look_up(identifiers, caller)
         bound_to = [caller and caller.id, *identifiers.values()]
         query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
@@ -179,6 +182,7 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
     app.default_error_handler = not_routed
     app.route(r"/static/<name:path><:re:\Z>", "GET", send_static)
     operations, taken = tuple(operations), set[object]()
+    metrics.board.name_operations(operation.name for operation in operations)
     for operation in operations:
         claims = {operation.name, (operation.method, re.sub(r"{\w+}", "{}", operation.full_path))}
         if taken & claims:

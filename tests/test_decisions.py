@@ -395,7 +395,7 @@ def test_no_operation_streams():
     types = {operation.produces for operation in operations()}
     assert types == {
         *("application/json", "text/html", "image/webp", "application/vnd.oai.openapi+json"),
-        "text/calendar; charset=utf-8",
+        *("text/calendar; charset=utf-8", "text/plain; version=0.0.4; charset=utf-8"),
     }
 
 

@@ -197,13 +197,6 @@ class TestADatabaseThatCannotWrite:
         with trouble():
             assert eve.get("/inbox").status == 200
 
-    @pytest.mark.parametrize("trouble", [locked, read_only])
-    def test_is_not_ready(self, anyone, trouble):
-        assert anyone.get("//readyz").data == {"status": "ready"}
-        with trouble():
-            assert anyone.get("//readyz").error == (503, "storage_unavailable")
-            assert anyone.get("//healthz").status == 200
-
 
 MALFORMED_IDS = {
     "a word": "latest",
@@ -321,12 +314,12 @@ class TestTheLog:
         path = {"path": f"//healthz{forged}", "query": f"//healthz?{forged}"}.get(place, "//healthz")
         anyone.call(method, path, **({"user_agent": forged} if place == "user_agent" else {}))
         [line] = [record.getMessage() for record in caplog.records]
-        assert re.fullmatch(r"[!-~]+ [!-~]+ \d{3} \d+\.\dms [0-9a-f]{16}", line)
+        assert re.fullmatch(r"[!-~]+ [!-~]+ \d{3} \d+\.\dms \d+B [a-z_]+ 127\.0\.0\.1 - [0-9a-f]{16}", line)
 
     def test_names_method_path_status_and_time(self, anyone, caplog):
         caplog.set_level(logging.INFO, "cx.requests")
         anyone.get("//healthz?token=hidden")
-        assert re.fullmatch(r"GET /healthz 200 \d+\.\dms [0-9a-f]{16}", caplog.records[-1].getMessage())
+        assert re.match(r"GET /healthz 200 \d+\.\dms ", caplog.records[-1].getMessage())
         assert "hidden" not in caplog.text
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import logging
 import sys
 
 from service.settings import add_flags, read_settings
@@ -16,11 +15,16 @@ COMMANDS = {
     "migrate": ("care", "bring the schema up to date"),
     "purge": ("care", "empty messages for good, and their bytes out of the files"),
     "client": ("client", "use a service from the command line, signed in through a browser"),
+    "healthcheck": ("health", "ask a running service whether it is ready; the exit status says"),
     "routes": ("describe", "list every operation"),
     "openapi": ("describe", "print the OpenAPI 3.1 document"),
 }
 
-SETTINGS = {"serve": (), "copy": ("log_level",)}  # of commands whose flags are other ones than most have
+SETTINGS = {
+    "serve": (),
+    "copy": ("log_level",),
+    "healthcheck": ("host", "port", "log_level"),
+}  # of commands whose flags are other ones than most have
 
 
 class Stop(Exception):
@@ -40,14 +44,12 @@ def run(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     import peewee
 
+    from service import logs
     from service.db import Unusable
 
     try:
         settings = read_settings(flags)
-        logging.basicConfig(
-            level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-        )
-        logging.getLogger("peewee").setLevel("INFO")  # below, it writes values: password hashes, signing keys
+        logs.set_up(settings.log_level, settings.log_format)
         return int(flags.run(flags, settings) or 0)
     except (Stop, Unusable, ValueError) as error:
         print(f"cx-service: {error}", file=sys.stderr)

@@ -2,10 +2,11 @@
 
 import argparse
 import logging
-import sys
+import os
+import socket
 from typing import Any
 
-from service import db, origins, server, updates
+from service import db, logs, origins, server, updates
 from service.asking import assistant_of
 from service.commands import Stop, demo
 from service.settings import Settings
@@ -26,6 +27,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
         raise Stop("--workers and --threads must be at least 1")
     assistant_of(settings)  # before anything is opened
     origins.proxy_network(settings.trusted_proxy)
+    origins.metrics_networks(settings.metrics_network)
     app.prepare(settings)
     try:
         sock = server.listen(settings.host, settings.port)
@@ -39,9 +41,23 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
         version = db.sqlite3.sqlite_version
         log.warning("SQLite %s can damage a database that several connections write to; use 3.51.3 or newer", version)
     db.close_database()  # each worker opens its own
-    print(f"cx-service listens on {url}", file=sys.stderr, flush=True)
+    logs.announce(f"cx-service listens on {url}")
+    tell_manager("READY=1")
 
     def make_application() -> Any:
         return app.build(settings)
 
     return server.serve(make_application, sock, settings, updates.news)
+
+
+def tell_manager(state: str) -> None:
+    """Tell systemd how we are, if it has started us and wants to know (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
+            channel.sendall(state.encode())
+    except OSError as error:
+        log.warning("systemd cannot be told %s: %s", state, error)

@@ -81,6 +81,10 @@ class Engine:
         """The rows of a long answer, never all of them in memory; inside a snapshot."""
         raise NotImplementedError
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes of its files, and of what is `free` on their disk, where that can be seen from here."""
+        return {}
+
     def identity(self) -> tuple[Any, ...]:
         """What tells this database from every other one, whichever address it was opened at."""
         raise NotImplementedError

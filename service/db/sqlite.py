@@ -101,6 +101,16 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
         return iter(self.execute_sql(sql))
 
+    def sizes(self) -> dict[str, int]:
+        path = Path(self.database)
+        journal = path.with_name(f"{path.name}-wal")
+        disk = os.statvfs(path.parent)
+        return {
+            "database": path.stat().st_size,
+            "journal": journal.stat().st_size if journal.exists() else 0,
+            "free": disk.f_bavail * disk.f_frsize,
+        }
+
     def identity(self) -> tuple[Any, ...]:
         return tuple(self.execute_sql("PRAGMA database_list").fetchone())
 

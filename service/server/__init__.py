@@ -19,7 +19,10 @@ from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
 
+from service import metrics
 from service.asking import asking
+from service.edge import Answered
+from service.edge import log as request_log
 from service.server.reading import Request
 from service.server.workers import STOPPING, Workers
 from service.settings import Settings
@@ -59,12 +62,15 @@ class _Refusal(ErrorTask):  # type: ignore[misc]
         error = self.request.error
         told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body}."}
         body = msgspec.json.encode({"success": False, "error": told})
+        request_id, client = os.urandom(8).hex(), str(self.channel.addr[0])
         self.status = f"{error.code} {error.reason}"
-        self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", os.urandom(8).hex())]
+        self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", request_id)]
         self.response_headers += [("Retry-After", "2")] * (error.code == 503)
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
+        metrics.board.answered(metrics.UNROUTED, error.code, 0.0)
+        request_log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
@@ -127,7 +133,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             channel_timeout=60,
             max_request_header_size=32 * 1024,
             max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
-            clear_untrusted_proxy_headers=not settings.trusted_proxy,  # origins knows whom to believe
+            clear_untrusted_proxy_headers=False,  # origins knows whom to believe
         )
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
@@ -165,6 +171,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     def _turn(self, timeout: float) -> None:
         self.asyncore.loop(timeout=timeout, use_poll=True, map=self._map, count=1)
+        threads = self.task_dispatcher
+        queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
+        metrics.board.tell(len(self.active_channels), queued, self.waiting.count())
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -183,7 +192,10 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
     def work() -> int:
         return _work(make_application, sock, settings, news)
 
-    return work() if settings.workers == 1 else Workers(work, sock, settings.workers).run()
+    if settings.workers == 1:
+        return work()
+    metrics.prepare(settings.workers)
+    return Workers(work, sock, settings.workers).run()
 
 
 def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News) -> int:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from service import metrics
+
 log = logging.getLogger("cx.server")
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -39,6 +41,7 @@ class Workers:
             if self.stopping:
                 failed |= int(status != 0)
             else:
+                metrics.board.leave(process)
                 log.error("worker %s ended with status %s; starting another", process, status)
                 time.sleep(BACK_OFF)
                 self.start()
@@ -47,7 +50,9 @@ class Workers:
     def start(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the worker minds them, and we know of the worker
         if not self.stopping:
+            seat = metrics.board.free_seat()
             process = os.fork()
+            metrics.board.sit(seat, process)
             if process == 0:
                 self.be_worker()
             self.running.add(process)

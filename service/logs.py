@@ -1,0 +1,112 @@
+"""Log lines, for people or as JSON Lines for programs; nowhere else do they get their form.
+
+A record is one line for programs. For people it is a line that begins with its time; the lines of a traceback below it
+are indented. Control characters are escaped in both, so whatever gets into a log forges no line of it. Neither form
+ever holds query strings, headers or bodies, since nobody hands them in.
+"""
+
+import logging
+import re
+import sys
+import threading
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from service import clock
+
+INDENT = "    "
+
+# Whatever ends a line somewhere, moves a cursor, or is no character.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class Event(Struct):
+    """What has members to be told beside a sentence. Log it in place of a message: `str` of it is the line for people.
+
+    Members are to be free of control characters.
+    """
+
+    def sentence(self) -> str:
+        """The message for programs, which have the members as well."""
+        return str(self)
+
+
+class _Form(logging.Formatter):
+    _told = (-1, "")  # the last second, and the text of it
+
+    def time(self, record: logging.LogRecord) -> str:
+        """RFC 3339 in UTC, to the millisecond, by the host's clock."""
+        second = int(record.created)
+        told = self._told
+        if told[0] != second:
+            told = self._told = (second, clock.timestamp(second * clock.SECOND)[:-4])
+        return f"{told[1]}{int(record.created * 1000) % 1000:03}Z"
+
+    def traceback(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+
+
+class Text(_Form):
+    """For people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines = [f"{self.time(record)} {record.levelname} {record.name} {_printable(record.getMessage())}"]
+        lines += [INDENT + _printable(line) for line in self.traceback(record).split("\n") if line]
+        return "\n".join(lines)
+
+
+class Json(_Form):
+    """For programs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = record.msg if isinstance(record.msg, Event) else None
+        told: dict[str, Any] = {
+            "time": self.time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _encodable(event.sentence() if event else record.getMessage()),
+        }
+        if event:
+            told |= msgspec.structs.asdict(event)
+        if traceback := self.traceback(record):
+            told["traceback"] = _encodable(traceback)
+        line = msgspec.json.encode(told).decode()
+        return line if line.isascii() else _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+FORMS = {"text": Text, "json": Json}
+
+
+def set_up(level: str, form: str) -> None:
+    """Write the lines of this process to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FORMS[form]())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("peewee").setLevel("INFO")  # below, it writes values: password hashes, signing keys
+    # What no line of ours shows is not found out for each of them (Python's logging HOWTO, section Optimization).
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    threading.excepthook = _tell_of_thread
+
+
+def announce(sentence: str) -> None:
+    """Write a line whatever the level is."""
+    log = logging.getLogger("cx.server")
+    log.handle(log.makeRecord(log.name, logging.INFO, "", 0, sentence, (), None))
+
+
+def _tell_of_thread(args: threading.ExceptHookArgs) -> None:
+    """Whatever ends a thread of a library is a record like any other."""
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        logging.getLogger("cx.server").error("a thread has failed", exc_info=args.exc_value)
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def _encodable(text: str) -> str:
+    """Without halves of characters, which JSON cannot hold."""
+    return text.encode(errors="backslashreplace").decode()
