@@ -7,7 +7,7 @@ Only then does it write, so that the write lock is held no longer than the rows 
 import functools
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +20,8 @@ from service.auth.passwords import hash_password
 from service.decoding import read_json
 from service.errors import BadRequest, InvalidBody
 from service.fields import Column, Flag, members, primary_key, row_json
-from service.models import RECORDS, Avatar, User
+from service.models import RECORDS, Avatar, Ledger, User
+from service.models.ledger import OPERATOR
 from service.models.settling import sessions_of, settle
 from service.shapes import convert
 
@@ -169,9 +170,11 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
     """Write every record, then check references and mend what is derived; the faults."""
     waiting: dict[str, list[list[Any]]] = defaultdict(list)
     touched: set[str] = set()
+    counts = Counter[str]()
     _make_way(spool)
     for record in _records(spool):
         progress(record.size)
+        counts[record.kind] += 1
         waiting[record.kind].append(record.row)
         unique = RECORDS[record.kind].unique_members()
         if unique or len(waiting[record.kind]) == BATCH:
@@ -185,6 +188,8 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
     if not faults:
         settle(touched)
         Avatar.settle()
+        if counts:
+            Ledger.record("imported", OPERATOR, "", **counts)
     return faults
 
 

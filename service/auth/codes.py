@@ -20,7 +20,8 @@ from service.auth.signing import sign, verify
 from service.auth.tokens import Tokens
 from service.db import write
 from service.errors import InvalidGrant, InvalidToken, StaleForm
-from service.models import Approval, LoginSession
+from service.models import Approval, Ledger, LoginSession
+from service.models.ledger import Kind
 from service.models.people import Caller
 from service.settings import Settings
 
@@ -65,6 +66,9 @@ def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
                 install_id=request.install_id,
                 install_name=request.install_name,
             )
+            kind: Kind = "consent_approved" if granted else "consent_denied"
+            about = {"client": request.client_id, "install": request.install_id, "scopes": known.scopes.split()}
+            Ledger.record(kind, caller.id, caller.id, **about)
         if known.is_granted != granted or known.used_at or known.answered_at + CODE_LIFE <= clock.now():
             raise StaleForm("This was answered already.")
     told = {"code": PREFIX + sign("code", [number, session_id])} if granted else {"error": "access_denied"}
@@ -106,7 +110,7 @@ def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings:
     if approval is None or not approval.is_granted:
         return None
     if approval.used_at:
-        LoginSession(id=approval.login_session_id).end()
+        LoginSession(id=approval.login_session_id, user_id=approval.user_id).end("code_reused")
         return None
     digest = urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
     proven = _VERIFIER.fullmatch(verifier) and hmac.compare_digest(digest, approval.code_challenge)

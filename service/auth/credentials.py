@@ -7,7 +7,7 @@ from service import clock
 from service.auth import passwords, throttle, tokens
 from service.db import write
 from service.errors import InvalidCredentials, InvalidToken, WrongPassword
-from service.models import LoginSession, User
+from service.models import Ledger, LoginSession, User
 from service.models.people import Caller
 from service.settings import Settings
 
@@ -50,3 +50,4 @@ def change_password(caller: Caller, current: str, new: str, address: str, settin
             raise WrongPassword  # it has become another one while this one was checked
         LoginSession.end_all(user.id, but=caller.session_id)
         throttle.forgive(attempt)
+        Ledger.record("password_changed", user.id, user.id)

@@ -12,7 +12,6 @@ from service import clock
 from service.auth import tokens
 from service.auth.signing import sign, verify
 from service.errors import InvalidToken, Refusal, StaleForm, Unauthenticated
-from service.models import LoginSession
 from service.models.people import Caller
 from service.signature import Html, Origin
 
@@ -43,7 +42,7 @@ def begin(user_id: str, origin: Origin) -> str:
 
 def end(caller: Caller, origin: Origin) -> str:
     """End the login session; the cookie that takes back the one of `begin`."""
-    LoginSession(id=caller.session_id).end()
+    tokens.log_out(caller)
     return f"{_cookie(origin, SIGNED_IN, '')}; Max-Age=0"
 
 

@@ -11,7 +11,7 @@ from service import clock
 from service.auth.signing import sign, verify
 from service.db import is_unavailable, write
 from service.errors import InvalidToken, Unauthenticated
-from service.models import LoginSession
+from service.models import Ledger, LoginSession
 from service.models.people import Caller
 from service.settings import Settings
 
@@ -40,7 +40,20 @@ def keep_session(user_id: str, life: int, label: str, **columns: Any) -> LoginSe
     """A new login session that lasts `life` milliseconds, and no more of the user's that have expired."""
     now = clock.now()
     LoginSession.delete().where(LoginSession.user_id == user_id, LoginSession.expires_at <= now).execute()
-    return LoginSession.create(user_id=user_id, expires_at=now + life, label=label[:200], **columns)
+    session = LoginSession.create(user_id=user_id, expires_at=now + life, label=label[:200], **columns)
+    scopes = None if session.scopes is None else session.scopes.split()
+    about = {"login": session.id, "by": session.kind, "install": session.install_id, "scopes": scopes}
+    Ledger.record("login", user_id, user_id, **about)
+    return session
+
+
+def log_out(caller: Caller, *, everywhere: bool = False) -> None:
+    """End the caller's login session, or all that the user has."""
+    with write(caller.id):
+        if not everywhere:
+            LoginSession(id=caller.session_id, user_id=caller.id).end("logout")
+        elif LoginSession.end_all(caller.id):
+            Ledger.record("logout", caller.id, caller.id, everywhere=True)
 
 
 def authenticate(header: str) -> Caller:
@@ -100,7 +113,7 @@ def rotate_session(refresh_token: str, settings: Settings) -> Any:
         if generation == session.generation:
             session = session.advanced(clock.now() + settings.refresh_days * clock.DAY)
         elif generation < session.generation - 1 or not overlaps:
-            session.end()
+            session.end("refresh_token_reused")
             session = None
     if session is None:
         raise InvalidToken

@@ -12,6 +12,7 @@ COMMANDS = {
     "export": ("transfer", "write everything as JSON Lines"),
     "user": ("people", "add, list, disable, enable users and set passwords"),
     "copy": ("copy", "move everything to another database, between SQLite and PostgreSQL or not"),
+    "ledger": ("ledger", "list who did what, and prove that nothing of it was altered"),
     "migrate": ("care", "bring the schema up to date"),
     "purge": ("care", "empty messages for good, and their bytes out of the files"),
     "client": ("client", "use a service from the command line, signed in through a browser"),

@@ -27,20 +27,27 @@ def migrate(_: argparse.Namespace, settings: Settings) -> None:
 def purge(flags: argparse.Namespace, settings: Settings) -> None:
     """Empty messages for good: tombstones stay, the bytes leave the files."""
     import app
-    from service.models import ChatSession, Message, User
+    from service.models import ChatSession, Ledger, Message, User
+    from service.models.ledger import OPERATOR
 
     app.prepare(settings)
     if flags.message:
-        which = Message.id == read_ulid(flags.message)
+        subject_id = read_ulid(flags.message)
+        which = Message.id == subject_id
     elif flags.session:
-        which = Message.chat_session_id == read_uuid(flags.session)
+        subject_id = read_uuid(flags.session)
+        which = Message.chat_session_id == subject_id
     else:
         user = User.by_email(flags.user)
         if user is None:
             raise Stop(f"there is no user {flags.user}")
+        subject_id = user.id
         which = Message.chat_session_id.in_(ChatSession.select(ChatSession.id).where(ChatSession.user_id == user.id))
     if not Message.select().where(which).exists():
         raise Stop("there is no such message")
-    purged = Message.purge(which)
+    with db.write():
+        purged = Message.purge(which)
+        if purged:
+            Ledger.record("purged", OPERATOR, subject_id, messages=purged)
     db.rewrite_files()
     print(f"{purged} messages purged")

@@ -8,7 +8,9 @@ import sys
 from service.auth.passwords import hash_password
 from service.clock import read_uuid
 from service.commands import Stop
-from service.models import App, User
+from service.db import write
+from service.models import App, Ledger, User
+from service.models.ledger import OPERATOR
 from service.models.people import fold_email
 from service.settings import Settings, add_flags
 
@@ -50,7 +52,9 @@ def add_user(flags: argparse.Namespace, settings: Settings) -> None:
         raise Stop("an agent works for an app: name it with --app")
     kind = "customer" if flags.role == "user" else "staff"
     user = User(email=email, role=flags.role, user_type=kind, app_id=app_id, password_hash=_ask_for_hash())
-    user.save(force_insert=True)
+    with write(user.id):
+        user.save(force_insert=True)
+        Ledger.record("user_added", OPERATOR, user.id, role=user.role, app=app_id)
     print(user.id)
 
 

@@ -7,12 +7,17 @@ interrupted migration leaves the database as it was. Column types are words that
 from collections.abc import Callable, Mapping
 
 from service import db
-from service.migrations import step_1, step_2, step_3
+from service.migrations import step_1, step_2, step_3, step_4
 
 # SQL, a function where SQL is not enough, or what each kind of database does in its own way.
 Statement = str | Callable[[], None] | Mapping[str, str] | Mapping[str, Callable[[], None]]
 
-STEPS: tuple[tuple[Statement, ...], ...] = (step_1.STATEMENTS, step_2.STATEMENTS, step_3.STATEMENTS)
+STEPS: tuple[tuple[Statement, ...], ...] = (
+    step_1.STATEMENTS,
+    step_2.STATEMENTS,
+    step_3.STATEMENTS,
+    step_4.STATEMENTS,
+)
 
 
 def version() -> int:

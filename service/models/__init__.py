@@ -12,6 +12,7 @@ from service.models.events import CalendarFeed, Event
 from service.models.feedback import Feedback
 from service.models.installs import Approval
 from service.models.keeping import KeptAnswer, SigningKey
+from service.models.ledger import Ledger
 from service.models.notifications import Notification
 from service.models.people import App, LoginAttempt, LoginSession, User
 from service.models.pictures import Avatar
@@ -31,6 +32,7 @@ __all__ = [
     "Event",
     "Feedback",
     "KeptAnswer",
+    "Ledger",
     "LoginAttempt",
     "LoginSession",
     "Message",
@@ -66,4 +68,5 @@ TABLES: tuple[type[Table], ...] = (
     ReadMarker,
     CalendarFeed,
     DueAnswer,
+    Ledger,
 )

@@ -7,9 +7,10 @@ import msgspec
 import peewee
 
 from service import clock, formats
-from service.db import Order, Page, Position, Table, contains, page, render
+from service.db import Order, Page, Position, Table, contains, page, render, write
 from service.errors import BotNotFound
 from service.fields import NEVER, Boolean, Identifier, JsonAsBytes, Number, Text, Timestamp, Word, reference
+from service.models.ledger import Ledger
 from service.models.people import Caller
 
 SEARCHED = ("name", "tagline", "description")
@@ -80,10 +81,12 @@ class Bot(Table):
             raise BotNotFound
         return render(Bot.select().where(Bot.id == self.id))
 
-    def become(self, column: Word, word: str) -> msgspec.Raw:
+    def become(self, column: Word, word: str, caller: Caller) -> msgspec.Raw:
         """Set a column to a word; the bot, rendered. The same word again changes nothing."""
         other = (Bot.id == self.id) & (column != word)
-        Bot.update({column: word, Bot.updated_at: clock.timestamp()}).where(other).execute()
+        with write(self.id):
+            if Bot.update({column: word, Bot.updated_at: clock.timestamp()}).where(other).execute():
+                Ledger.record("bot_changed", caller.id, self.id, app=self.app_id, **{column.name: word})
         return render(Bot.select().where(Bot.id == self.id))
 
     @classmethod

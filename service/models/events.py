@@ -11,6 +11,7 @@ from service import clock, formats
 from service.db import Order, Page, Position, Table, database, page, render, snapshot, write
 from service.errors import EventExists, EventNotFound, FeedNotFound, Forbidden, InvalidBody
 from service.fields import NEVER, Boolean, Identifier, Text, Timestamp, reference
+from service.models.ledger import Ledger
 from service.models.people import App, Caller, User
 
 DUE_AT_ONCE = 100  # reminders; if there should be more, they come with the next reading
@@ -176,13 +177,17 @@ class CalendarFeed(Table):
         """A new token, in place of the one that the user had."""
         token = f"cxf_{secrets.token_urlsafe(24)}"
         kept = {"digest": _digest(token)}
-        cls.insert(user_id=user_id, **kept).on_conflict(conflict_target=[cls.user_id], update=kept).execute()
+        with write(user_id):
+            cls.insert(user_id=user_id, **kept).on_conflict(conflict_target=[cls.user_id], update=kept).execute()
+            Ledger.record("calendar_feed_renewed", user_id, user_id)
         return token
 
     @classmethod
     def revoke(cls, user_id: str) -> None:
         """End the token that a user has, if any."""
-        cls.delete().where(cls.user_id == user_id).execute()
+        with write(user_id):
+            if cls.delete().where(cls.user_id == user_id).execute():
+                Ledger.record("calendar_feed_revoked", user_id, user_id)
 
     @classmethod
     def owner(cls, token: str) -> str:

@@ -8,6 +8,7 @@ from service import clock, formats
 from service.db import Order, Page, Position, Table, page, render, write
 from service.errors import FeedbackNotFound, Forbidden
 from service.fields import Identifier, JsonAsBytes, Text, Timestamp, reference
+from service.models.ledger import Ledger
 from service.models.people import Caller
 
 
@@ -57,10 +58,12 @@ class Feedback(Table):
         some = bool(status) or not everybody
         return page(found, [Order(cls.created_at, True, some), Order(cls.id, True, some)], after, limit)
 
-    def become(self, status: str) -> Raw:
+    def become(self, status: str, caller: Caller) -> Raw:
         """Say how far the work is; the record, rendered. The same status again changes nothing."""
         other = (Feedback.id == self.id) & (Feedback.status != status)
-        Feedback.update(status=status, updated_at=clock.timestamp()).where(other).execute()
+        with write(self.id):
+            if Feedback.update(status=status, updated_at=clock.timestamp()).where(other).execute():
+                Ledger.record("feedback_changed", caller.id, self.user_id, feedback=self.id, status=status)
         return render(Feedback.select().where(Feedback.id == self.id))
 
     class Meta:

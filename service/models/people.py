@@ -27,6 +27,7 @@ from service.fields import (
     compact_json,
     reference,
 )
+from service.models.ledger import MISUSES, OPERATOR, SERVICE, Kind, Ledger
 from service.models.news import Newsworthy
 
 
@@ -112,16 +113,19 @@ class User(Newsworthy, Table):
             LoginSession.end_all(id)
 
     def change_password(self, password_hash: str) -> None:
-        """Set another password, which ends every login session."""
+        """Set another password, as an operator does; it ends every login session."""
         with write(self.id):
             User.update(password_hash=password_hash).where(User.id == self.id).execute()
             LoginSession.end_all(self.id)
+            Ledger.record("password_changed", OPERATOR, self.id)
 
     def disable(self) -> None:
-        """Shut the user out, at once."""
+        """Shut the user out, at once, as an operator does."""
         with write(self.id):
-            User.update(is_disabled=True).where(User.id == self.id).execute()
+            disabled = User.update(is_disabled=True).where(User.id == self.id, ~User.is_disabled).execute()
             LoginSession.end_all(self.id)
+            if disabled:
+                Ledger.record("user_disabled", OPERATOR, self.id)
 
     @classmethod
     def update_profile(cls, id: str, columns: dict[str, Any]) -> msgspec.Raw:
@@ -153,8 +157,10 @@ class User(Newsworthy, Table):
         return str(cls.select(cls.settings).where(cls.id == id).scalar())
 
     def enable(self) -> None:
-        """Let the user log in again."""
-        User.update(is_disabled=False).where(User.id == self.id).execute()
+        """Let the user log in again, as an operator does."""
+        with write(self.id):
+            if User.update(is_disabled=False).where(User.id == self.id, User.is_disabled).execute():
+                Ledger.record("user_enabled", OPERATOR, self.id)
 
 
 def fold_email(email: str) -> str:
@@ -245,11 +251,11 @@ class LoginSession(Table):
         )
 
     @classmethod
-    def end_all(cls, user_id: str, *, but: str = "") -> None:
-        """End every login session of a user, or every other one; also those that are just being opened."""
+    def end_all(cls, user_id: str, *, but: str = "") -> int:
+        """End every login session of a user, or every other one, also those that are just being opened; how many."""
         held = (cls.user_id == user_id) & cls.ended_at.is_null() & (cls.id != but)
         with write(user_id):
-            cls.update(ended_at=clock.now()).where(held).execute()
+            return int(cls.update(ended_at=clock.now()).where(held).execute())
 
     @classmethod
     def open_sessions(cls) -> "peewee.ModelSelect[LoginSession]":
@@ -264,10 +270,13 @@ class LoginSession(Table):
         changed = LoginSession.update(is_generation_used=False, **fresh).where(held).execute()
         return LoginSession.get_by_id(self.id) if changed else None
 
-    def end(self) -> None:
-        """End this login session."""
+    def end(self, kind: Kind = "login_ended") -> None:
+        """End this login session; `kind` says in the ledger why."""
         still = LoginSession.ended_at.is_null()
-        LoginSession.update(ended_at=clock.now()).where(LoginSession.id == self.id, still).execute()
+        with write(self.user_id):
+            if LoginSession.update(ended_at=clock.now()).where(LoginSession.id == self.id, still).execute():
+                actor_id = SERVICE if kind in MISUSES else self.user_id
+                Ledger.record(kind, actor_id, self.user_id, login=self.id)
 
 
 class LoginAttempt(Table):

@@ -11,6 +11,7 @@ from service.db import Order, Page, Position, Table, page, render, snapshot, wri
 from service.errors import ConversationNotFound, Forbidden, GrantLimitReached, GrantNotFound, InvalidBody
 from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, reference
 from service.models.chats import ChatSession
+from service.models.ledger import Kind, Ledger
 from service.models.people import Caller
 
 ACTIVE_LIMIT = 500
@@ -93,7 +94,9 @@ class DataShare(Table):
                 raise ConversationNotFound
             if cls.select().where(cls.user_id == user_id, cls.active()).count() >= ACTIVE_LIMIT:
                 raise GrantLimitReached
-            return cls.create(user_id=user_id, granted_at=now, **columns)
+            grant = cls.create(user_id=user_id, granted_at=now, **columns)
+            grant._record("data_share_created", user_id)
+            return grant
 
     @classmethod
     def active_of(cls, user_id: str) -> Raw:
@@ -107,10 +110,17 @@ class DataShare(Table):
         past = cls.select().where(cls.user_id == user_id, ~cls.active())
         return page(past, [Order(cls.granted_at, True), Order(cls.id, True)], after, limit)
 
-    def revoke(self) -> None:
+    def revoke(self, caller: Caller) -> None:
         """Withdraw the grant, an expired one too: it must stay withdrawn when the clock is set back."""
         still = DataShare.revoked_at.is_null()
-        DataShare.update(revoked_at=clock.timestamp()).where(DataShare.id == self.id, still).execute()
+        with write(self.user_id):
+            if DataShare.update(revoked_at=clock.timestamp()).where(DataShare.id == self.id, still).execute():
+                self._record("data_share_revoked", caller.id)
+
+    def _record(self, kind: Kind, actor_id: str) -> None:
+        """Put the grant, as it was given, into the ledger."""
+        about = {"grant": self.id, "server": self.mcp_server_id, "tools": self.tools, "expires_at": self.expires_at}
+        Ledger.record(kind, actor_id, self.user_id, **about, app=self.app_id, conversation=self.conversation_id)
 
     def rendered(self) -> Raw:
         """The grant as it is now."""

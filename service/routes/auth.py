@@ -101,10 +101,7 @@ def refresh_tokens(body: Refresh, settings: Settings) -> Refreshed:
 @routes.post("/auth/logout", answers=(200, 400, 401), extension=True)
 def log_out(caller: Caller, body: Logout) -> LoggedOut:
     """End this login session, or with scope `global` all of them."""
-    if body.scope == "global":
-        LoginSession.end_all(caller.id)
-    else:
-        LoginSession(id=caller.session_id).end()
+    tokens.log_out(caller, everywhere=body.scope == "global")
     return LoggedOut(True)
 
 

@@ -8,6 +8,7 @@ from service import formats
 from service.db import Page
 from service.fields import AnyUuid
 from service.models import App, Bot
+from service.models.people import Caller
 from service.operations import Routes
 from service.signature import Cursor
 
@@ -93,12 +94,12 @@ def list_app_bots(app: App, query: Catalogue) -> Page[Bot]:
 
 
 @routes.put("/apps/{app_id}/bots/{id}/status", answers=(200, 400, 401, 403, 404), extension=True)
-def publish_bot(app: App, bot: Bot, body: Publication) -> Annotated[Raw, Bot]:
+def publish_bot(caller: Caller, app: App, bot: Bot, body: Publication) -> Annotated[Raw, Bot]:
     """Publish a bot of an app that you work for, or make it a draft again."""
-    return bot.become(Bot.status, body.status)
+    return bot.become(Bot.status, body.status, caller)
 
 
 @routes.put("/apps/{app_id}/bots/{id}/presence", answers=(200, 400, 401, 403, 404), extension=True)
-def change_bot_presence(app: App, bot: Bot, body: Presence) -> Annotated[Raw, Bot]:
+def change_bot_presence(caller: Caller, app: App, bot: Bot, body: Presence) -> Annotated[Raw, Bot]:
     """Say whether somebody is there to answer for a bot of an app that you work for."""
-    return bot.become(Bot.presence, body.presence)
+    return bot.become(Bot.presence, body.presence, caller)

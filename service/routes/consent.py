@@ -140,5 +140,5 @@ def list_installs(caller: Caller) -> list[Install]:
 def revoke_install(login: LoginSession) -> Revoked:
     """Let a command-line client act for you no longer."""
     login.expect_install()
-    login.end()
+    login.end("install_revoked")
     return Revoked(True)

@@ -48,6 +48,6 @@ def list_feedback(caller: Caller, query: FeedbackWindow) -> Page[Feedback]:
 
 
 @routes.patch("/feedback/{id}", answers=(200, 400, 401, 403, 404), extension=True)
-def change_feedback_status(feedback: Feedback, body: Progress) -> Annotated[Raw, Feedback]:
+def change_feedback_status(caller: Caller, feedback: Feedback, body: Progress) -> Annotated[Raw, Feedback]:
     """Say how far the work on some feedback is."""
-    return feedback.become(body.status)
+    return feedback.become(body.status, caller)

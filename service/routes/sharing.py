@@ -48,9 +48,9 @@ def get_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataShare
 
 
 @routes.delete("/data-shares/{id}", answers=(200, 400, 403, 404))
-def revoke_data_share(grant: DataShare) -> Annotated[Raw, DataShare]:
+def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataShare]:
     """Withdraw a grant."""
-    grant.revoke()
+    grant.revoke(caller)
     return grant.rendered()
 
 

@@ -186,5 +186,5 @@ def change_account(caller: Caller, body: AccountForm, origin: Origin, settings: 
         credentials.change_password(caller, body.current_password, body.new_password, origin.address, settings)
         return Moved("/console/account?done=password")
     with suppress(NotFound):  # ended long ago
-        LoginSession.reach(caller, body.id).end()
+        LoginSession.reach(caller, body.id).end("install_revoked" if body.act == "revoke" else "login_ended")
     return Moved(f"/console/account?done={'revoked' if body.act == 'revoke' else 'ended'}")

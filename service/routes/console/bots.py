@@ -127,9 +127,9 @@ def change_bot(caller: Caller, body: KeepingForm) -> Moved:
     app = App.reach(caller, body.app_id)
     bot = Bot.reach(caller, body.bot_id, app)
     if body.status:
-        bot.become(Bot.status, body.status)
+        bot.become(Bot.status, body.status, caller)
     if body.presence:
-        bot.become(Bot.presence, body.presence)
+        bot.become(Bot.presence, body.presence, caller)
     return Moved(f"/console/catalogue?app_id={app.id}&done=changed#b-{bot.id}")
 
 

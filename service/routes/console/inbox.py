@@ -191,7 +191,7 @@ def change_feedback(caller: Caller, body: FeedbackForm) -> Moved:
         feedback = Feedback.reach(caller, body.id)
         if not body.status:
             raise InvalidBody("Choose a status first.")
-        feedback.become(body.status)
+        feedback.become(body.status, caller)
         return Moved(f"/console/feedback?everybody=true&done=changed#f-{feedback.id}")
     given = {"description": frame.plain(body.description), "feedback_type": body.feedback_type}
     if not given["description"]:

@@ -72,7 +72,7 @@ def shares_page(caller: Caller, query: Grants, **told: Any) -> Html:
 def change_shares(caller: Caller, body: GrantForm) -> Moved:
     """Let an MCP server use tools on your behalf, or no longer."""
     if body.act == "revoke":
-        DataShare.reach(caller, body.id).revoke()
+        DataShare.reach(caller, body.id).revoke(caller)
         return Moved("/console/shares?done=revoked")
     given: dict[str, Any] = {"mcp_server_id": body.mcp_server_id.strip()}
     given["allowed_tools"] = [*dict.fromkeys(re.split(r"[\s,]+", body.allowed_tools.strip(" \t\r\n,")))]
