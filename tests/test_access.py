@@ -26,6 +26,7 @@ from service.models import (
     DataShare,
     Event,
     Feedback,
+    Ledger,
     LoginAttempt,
     LoginSession,
     Message,
@@ -365,6 +366,7 @@ def belongings() -> dict[str, list[Any]]:
     """All rows by their owner: the identifier of a user, or "" where nobody owns them."""
     found: dict[str, list[Any]] = {}
     sessions = {session.id: session.user_id for session in ChatSession.select()}
+    users = {user.id for user in User.select()}
     for table in TABLES:
         if table is LoginAttempt:  # which refused logins are meant to write
             continue
@@ -372,7 +374,8 @@ def belongings() -> dict[str, list[Any]]:
         for values in db.database.execute_sql(f'SELECT * FROM "{table._meta.table_name}" ORDER BY 1'):
             row = dict(zip(names, values, strict=True))
             owner = row["id"] if table is User else sessions.get(row.get("chat_session_id"), row.get("user_id", ""))
-            found.setdefault(owner, []).append((table.__name__, row))
+            owner = row["subject_id"] if table is Ledger else owner
+            found.setdefault(owner if owner in users else "", []).append((table.__name__, row))
     return found
 
 

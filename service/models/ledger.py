@@ -12,6 +12,7 @@ Before the first entry stand 64 zeros. So SQLite can say what is hashed, for any
         position, created_at, kind, actor_id, subject_id, details), hash FROM ledger
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
@@ -100,9 +101,9 @@ class Ledger(Table):
     def record(cls, kind: Kind, actor_id: str, subject_id: str, **details: Any) -> None:
         """Append an entry, inside the write of the act that it tells of; details that are None are left out.
 
-        Write nothing after it: the ledger's lock is everybody's, so it is taken last and held until the commit, which
-        keeps it short and lets nobody who holds it wait for somebody else. Nothing secret in the details, and nothing
-        that people wrote.
+        Call it last, and take nothing after it that others may hold: the ledger's lock is everybody's and is held until
+        the commit, and nobody who holds it must wait for anybody. Nothing secret belongs into the details, and no
+        words of people's.
         """
         if not database.in_transaction():
             raise RuntimeError(f"{kind}: an entry of the ledger belongs into the write of its act")
@@ -130,28 +131,23 @@ class Ledger(Table):
     @classmethod
     def _chain(cls) -> Iterator[Head]:
         """The head before the first entry and after each. Raises Broken at the first that does not fit."""
-        columns = ", ".join(column.sql for column in cls._meta.sorted_fields)
+        select = f"SELECT {', '.join(column.sql for column in cls._meta.sorted_fields)} FROM ledger"
         last = BEGINNING
         yield last
         try:
             with snapshot(), exceptions:
-                for row in database.stream(f"SELECT {columns} FROM ledger ORDER BY position"):
+                for row in database.stream(f"{select} ORDER BY position"):
                     last = _next(last, row)
                     yield last
             return
         except peewee.DatabaseError as error:
-            reason = error
-        while True:  # drivers read ahead; one by one, the entry that cannot be read has a number
-            try:
-                with exceptions:
-                    one = f"SELECT {columns} FROM ledger WHERE position = {last.position + 1}"
-                    row = database.execute_sql(one).fetchone()
-            except peewee.DatabaseError as error:
-                raise Broken(f"entry {last.position + 1} cannot be read: {error}") from None
-            if row is None:
-                raise reason
-            last = _next(last, row)
-            yield last
+            reason = str(error).partition("\n")[0].partition(" with text ")[0]
+        # Drivers read ahead; one by one, the entry that cannot be read has a number.
+        with contextlib.suppress(peewee.DatabaseError), exceptions:
+            while row := database.execute_sql(f"{select} WHERE position = {last.position + 1}").fetchone():
+                last = _next(last, row)
+                yield last
+        raise Broken(f"entry {last.position + 1} cannot be read: {reason}")
 
 
 def _next(last: Head, row: tuple[Any, ...]) -> Head:
