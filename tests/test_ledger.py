@@ -797,7 +797,7 @@ class TestTheChain:
 
 
 class TestADatabaseFromBeforeTheLedger:
-    def test_begins_an_empty_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_begins_an_empty_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         folder = tmp_path / "older"
         address = postgres.database_of(folder)
         db.open_database(folder, address)
@@ -810,6 +810,7 @@ class TestADatabaseFromBeforeTheLedger:
         db.close_database()
         line = ["ledger", "verify", "--data", str(folder), *(["--database", address] if address else [])]
         assert run(line) == 1
+        assert "has schema 3, and this program" in capsys.readouterr().err
         assert migrations.version() == 3
         assert migrations.migrate() == len(migrations.STEPS) - 3
         assert Ledger.verify() == BEGINNING

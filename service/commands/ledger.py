@@ -81,5 +81,6 @@ def verify(flags: argparse.Namespace, settings: Settings) -> None:
 def _open(settings: Settings) -> None:
     """The database as it is: what is to be proved is not changed before."""
     db.open_database(settings.data, settings.database)
-    if migrations.version() != len(migrations.STEPS):
-        raise Stop("this database has another schema than this program: run `cx-service migrate` first")
+    found, today = migrations.version(), len(migrations.STEPS)
+    if found != today:
+        raise Stop(f"{db.database.name} has schema {found}, and this program {today}: run `cx-service migrate` first")

@@ -15,7 +15,7 @@ Before the first entry stand 64 zeros. So SQLite can say what is hashed, for any
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -89,12 +89,11 @@ class Ledger(Table):
     """An entry. It refers to nothing, since it outlives everything."""
 
     position = Integer(primary_key=True)
-    created_at = Timestamp(default=clock.timestamp)
+    created_at = Timestamp(leaves=NEVER)  # never before that of the entry before
     kind = Text(leaves=NEVER)
     actor_id = Text(leaves=NEVER)  # a user, or OPERATOR or SERVICE
     subject_id = Text(leaves=NEVER)  # whose login, account, grant or feedback it is; of other things, their own
     details = Text(leaves=NEVER)  # a JSON object, its members sorted
-
     hash = Text(leaves=NEVER)
 
     @classmethod
@@ -121,15 +120,16 @@ class Ledger(Table):
     def verify(cls, noted: Head = BEGINNING) -> Head:
         """Read every entry; the last of them. Raises Broken, also where `noted` is none of them."""
         last = BEGINNING
-        for last in cls._chain():
-            if last.position == noted.position and last != noted:
-                raise Broken(f"entry {noted.position} is not the one that was noted: the ledger was written anew")
+        with contextlib.closing(cls._chain()) as chain:
+            for last in chain:
+                if last.position == noted.position and last != noted:
+                    raise Broken(f"entry {noted.position} is not the one that was noted: the ledger was written anew")
         if last.position < noted.position:
             raise Broken(f"entry {last.position + 1} is missing, and all up to {noted.position}, which was noted")
         return last
 
     @classmethod
-    def _chain(cls) -> Iterator[Head]:
+    def _chain(cls) -> Generator[Head]:
         """The head before the first entry and after each. Raises Broken at the first that does not fit."""
         select = f"SELECT {', '.join(column.sql for column in cls._meta.sorted_fields)} FROM ledger"
         last = BEGINNING
