@@ -37,6 +37,8 @@
     server/        waitress, its workers and signals
     transfer       import and export
     copying        everything from one database into another
+    backups        everything in one file that was checked, and back
+    doctor/        what may be wrong with an installation; looks, and changes nothing
     routes/        the operations, a module for each part of the document; its __init__ is the table of contents
     commands/      the command line, a module for each group of commands
 

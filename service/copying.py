@@ -13,7 +13,7 @@ import peewee
 
 from service import db, migrations
 from service.db import Table
-from service.db.engine import exceptions
+from service.db.engine import exceptions, reason
 from service.fields import Column
 from service.models import TABLES, SigningKey
 
@@ -86,7 +86,7 @@ def copy(source: Database, target: Database, progress: Progress = lambda rows: N
             for table, tally in given.items():
                 _compare(target, table, tally, progress)
     except peewee.DatabaseError as error:
-        raise Uncopyable(f"the copy was not finished: {_reason(error)}") from None
+        raise Uncopyable(f"the copy was not finished: {reason(error)}") from None
     return {table._meta.table_name: tally.rows for table, tally in given.items()}
 
 
@@ -131,10 +131,10 @@ def _rows(database: Database, table: type[Table]) -> Iterator[Row]:
             for row in database.stream(f"SELECT {read} FROM {_name(table)} ORDER BY {order}"):
                 yield check.decode(msgspec.msgpack.encode(row))
     except msgspec.ValidationError as fault:
-        reason, _, place = str(fault).rpartition(" - at ")  # `$[3]`
-        raise Uncopyable(_fault(table, row, int(place.strip("`$[]")), reason)) from None
+        why, _, place = str(fault).rpartition(" - at ")  # `$[3]`
+        raise Uncopyable(_fault(table, row, int(place.strip("`$[]")), why)) from None
     except peewee.OperationalError as error:  # a text that is not UTF-8, or a lost connection
-        raise Uncopyable(f"nothing was copied: {_name(table)} cannot be read: {_reason(error)}") from None
+        raise Uncopyable(f"nothing was copied: {_name(table)} cannot be read: {reason(error)}") from None
 
 
 def _without_nul(table: type[Table], rows: Iterable[Row]) -> Iterator[Row]:
@@ -161,13 +161,6 @@ def _key(table: type[Table], row: Row) -> str:
     return " ".join(repr(v) for c, v in zip(table._meta.sorted_fields, row, strict=True) if c.name in keys)
 
 
-def _fault(table: type[Table], row: Row, place: int, reason: str) -> str:
+def _fault(table: type[Table], row: Row, place: int, why: str) -> str:
     column = table._meta.sorted_fields[place].name
-    return f"nothing was copied: {table._meta.table_name} {_key(table, row)}: {column}: {reason}"
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what a database says, without the values of rows that it may add."""
-    if "no transaction is active" in str(error) and error.__context__:  # SQLite took it back before Peewee tried
-        return _reason(error.__context__)
-    return str(error.args[0]).partition("\n")[0].partition(" with text ")[0]
+    return f"nothing was copied: {table._meta.table_name} {_key(table, row)}: {column}: {why}"

@@ -216,6 +216,31 @@ def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with Alice's household in it, to be copied."""
+    from tests import household
+
+    data = tmp_path_factory.mktemp("furnished") / "data"
+    household.furnish(at(data))
+    return data
+
+
+@pytest.fixture
+def household_data(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The data folder of an installation that nobody has open: Alice's household, and that she is logged in."""
+    from tests import household
+
+    settings = at(tmp_path / "data")
+    if settings.database:
+        household.furnish(settings)
+    else:
+        shutil.copytree(request.getfixturevalue("furnished"), settings.data)
+    db.forget_database()
+    yield settings.data
+    db.forget_database()
+
+
 @pytest.fixture
 def application(settings: Settings, empty_data: Path) -> Iterator[Any]:
     """The service on an empty database of its own."""

@@ -2,11 +2,17 @@
 
 import base64
 import io
+import tempfile
+from pathlib import Path
 
 from PIL import Image
 
+import app
+from service import db, transfer
+from service.models import LoginSession
+from service.settings import Settings
 from tests.conftest import PASSWORD_HASH
-from tests.serving import Record
+from tests.serving import Record, json_lines
 
 
 def uuid(number: int) -> str:
@@ -83,3 +89,14 @@ def records(**alice: str) -> list[Record]:
         {"avatar": {"user_id": ALICE, "image": base64.b64encode(picture()).decode()}},
         {"avatar": {"user_id": BOB, "image": base64.b64encode(picture()).decode(), "name": BOBS_PICTURE}},
     ]
+
+
+def furnish(settings: Settings) -> None:
+    """A new installation that holds all of it, and in which Alice is logged in."""
+    app.prepare(settings)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(json_lines(records()))
+        file.flush()
+        assert transfer.take_in([Path(file.name)]) == []
+    LoginSession.create(user_id=ALICE, expires_at=2**53)
+    db.close_database()

@@ -265,6 +265,25 @@ def test_two_different_passwords_on_a_terminal_are_refused(data: Path) -> None:
     assert shown.endswith("cx-service: the two passwords differ\r\n")
 
 
+def test_who_is_added_twice_at_the_same_time_is_added_once(
+    cx: Callable[..., Outcome], data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Meanwhile(io.StringIO):
+        """A password that is typed while somebody else adds the same user."""
+
+        def readline(self, *_: object) -> str:
+            User.create(email="alice@example.com")
+            return "secret\n"
+
+    cx("migrate")
+    monkeypatch.setattr(sys, "stdin", Meanwhile())
+    capsys.readouterr()
+    status = commands.run(["user", "add", "Alice@example.com"])
+    assert refusal(Outcome(status, *capsys.readouterr())) == "there is a user alice@example.com already"
+    assert User.select().count() == 1
+    db.close_database()
+
+
 # The schema and the files.
 
 
@@ -349,6 +368,30 @@ def test_a_database_that_another_process_keeps_is_refused_in_one_line(
         keeper.execute("BEGIN; SELECT pg_advisory_xact_lock(0)" if is_chosen() else "BEGIN IMMEDIATE")
         complaint = "canceling statement due to lock timeout" if is_chosen() else "database is locked"
         assert refusal(cx("import", "/dev/null")) == f"the database cannot be used: {complaint}"
+
+
+@on_sqlite_alone
+def test_a_disk_that_is_full_is_named_as_such(
+    cx: Callable[..., Outcome], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cx("import", "-", typed=json_lines(chat()))
+    before = cx("export").output
+    monkeypatch.setattr(sqlite, "PRAGMAS", (*sqlite.PRAGMAS, ("max_page_count", 100)))
+    much = json_lines({"app": {"name": "x" * 200}} for _ in range(5000))
+    assert refusal(cx("import", "-", typed=much)) == "the database cannot be used: database or disk is full"
+    assert cx("export").output == before
+
+
+@pytest.mark.slow
+def test_no_room_for_what_an_import_has_checked_is_not_blamed_on_its_file(data: Path, tmp_path: Path) -> None:
+    command("migrate", "--data", data)
+    much = tmp_path / "much.jsonl"
+    much.write_bytes(json_lines({"app": {"name": "x" * 200}} for _ in range(5000)))
+    line = f"ulimit -f 1000; exec {sys.executable} -B app.py import {much} --data {data}"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, env=environment(**where(data)), capture_output=True, timeout=60)
+    told = done.stderr.decode()
+    assert done.returncode == 1
+    assert re.fullmatch(r"cx-service: nothing was imported: what was checked waits in \S+: [^\n]+\n", told), told
 
 
 def schema(data: Path) -> list[tuple[str, ...]]:

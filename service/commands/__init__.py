@@ -13,6 +13,9 @@ COMMANDS = {
     "user": ("people", "add, list, disable, enable users and set passwords"),
     "copy": ("copy", "move everything to another database, between SQLite and PostgreSQL or not"),
     "ledger": ("ledger", "list who did what, and prove that nothing of it was altered"),
+    "backup": ("backups", "write everything into one checked file, while the service runs"),
+    "restore": ("backups", "put a backup in place of what is there, which is kept"),
+    "doctor": ("doctor", "look for what is wrong, and change nothing"),
     "migrate": ("care", "bring the schema up to date"),
     "purge": ("care", "empty messages for good, and their bytes out of the files"),
     "client": ("client", "use a service from the command line, signed in through a browser"),
@@ -23,6 +26,7 @@ COMMANDS = {
 
 SETTINGS = {
     "serve": (),
+    "doctor": (),
     "copy": ("log_level",),
     "healthcheck": ("host", "port", "log_level"),
 }  # of commands whose flags are other ones than most have
@@ -46,7 +50,7 @@ def run(argv: list[str] | None = None) -> int:
     import peewee
 
     from service import logs
-    from service.db import Unusable
+    from service.db import Unusable, reason
 
     try:
         settings = read_settings(flags)
@@ -56,7 +60,7 @@ def run(argv: list[str] | None = None) -> int:
         print(f"cx-service: {error}", file=sys.stderr)
         return 1
     except peewee.DatabaseError as error:  # locked, full, not a database
-        print(f"cx-service: the database cannot be used: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        print(f"cx-service: the database cannot be used: {reason(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         return 1

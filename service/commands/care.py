@@ -10,6 +10,8 @@ from service.settings import Settings
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=migrate if name == "migrate" else purge)
+    if name == "migrate":
+        parser.add_argument("--no-copy", action="store_true", help="do not keep the file as it was beside it")
     if name == "purge":
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--message", metavar="ID", help="one message")
@@ -17,10 +19,10 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         which.add_argument("--user", metavar="EMAIL", help="all messages in the chat sessions of a user")
 
 
-def migrate(_: argparse.Namespace, settings: Settings) -> None:
+def migrate(flags: argparse.Namespace, settings: Settings) -> None:
     """Bring the schema up to date."""
     db.open_database(settings.data, settings.database)
-    steps = migrations.migrate()
+    steps = migrations.migrate(keeping=not flags.no_copy)
     print(f"schema {migrations.version()}: {f'{steps} steps taken' if steps else 'up to date'}")
 
 
@@ -51,3 +53,6 @@ def purge(flags: argparse.Namespace, settings: Settings) -> None:
             Ledger.record("purged", OPERATOR, subject_id, messages=purged)
     db.rewrite_files()
     print(f"{purged} messages purged")
+    kept = db.kept_copies(settings.data) if not settings.database else []
+    if kept:
+        raise Stop(f"what was purged is still in {', '.join(map(str, kept))}: delete what you need no longer")

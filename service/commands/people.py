@@ -5,6 +5,8 @@ import getpass
 import re
 import sys
 
+import peewee
+
 from service.auth.passwords import hash_password
 from service.clock import read_uuid
 from service.commands import Stop
@@ -52,9 +54,12 @@ def add_user(flags: argparse.Namespace, settings: Settings) -> None:
         raise Stop("an agent works for an app: name it with --app")
     kind = "customer" if flags.role == "user" else "staff"
     user = User(email=email, role=flags.role, user_type=kind, app_id=app_id, password_hash=_ask_for_hash())
-    with write(user.id):
-        user.save(force_insert=True)
-        Ledger.record("user_added", OPERATOR, user.id, role=user.role, app=app_id)
+    try:
+        with write(user.id):
+            user.save(force_insert=True)
+            Ledger.record("user_added", OPERATOR, user.id, role=user.role, app=app_id)
+    except peewee.IntegrityError:  # somebody else was faster
+        raise Stop(f"there is a user {email} already") from None
     print(user.id)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import sys
+import tempfile
 from pathlib import Path
 
 from service import transfer
@@ -47,6 +48,9 @@ def take_in(flags: argparse.Namespace, settings: Settings) -> int:
         bar = Bar(0 if None in paths else 2 * sum(path.stat().st_size for path in paths if path))
         faults = transfer.take_in(paths, bar)
     except OSError as error:
+        if error.filename is None:  # not of a file that was named
+            where = tempfile.gettempdir()
+            raise Stop(f"nothing was imported: what was checked waits in {where}: {error.strerror}") from None
         raise Stop(f"cannot read {error.filename}: {error.strerror}") from None
     for fault in faults:
         print(fault, file=sys.stderr)

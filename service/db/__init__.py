@@ -11,26 +11,32 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import msgspec
 import peewee
 
-from service.db.engine import Engine, Order, Unusable
+from service.db.engine import Engine, Order, Unusable, reason
 from service.db.postgresql import Postgresql
-from service.db.sqlite import FILE_NAME, Sqlite, has_wal_reset_bug, sqlite3
+from service.db.sqlite import FILE_NAME, FleetingSqlite, ReadOnlySqlite, Sqlite, has_wal_reset_bug, kept_copies, sqlite3
 from service.fields import Column, primary_key, row_json
 
 __all__ = [
     "FILE_NAME",
+    "FleetingSqlite",
     "Order",
     "Page",
     "Position",
+    "ReadOnlySqlite",
+    "Sqlite",
     "Table",
     "Unusable",
     "bulk_write",
     "close_database",
     "contains",
     "database",
+    "forget_database",
     "has_wal_reset_bug",
     "is_unavailable",
+    "kept_copies",
     "open_database",
     "page",
+    "reason",
     "render",
     "rewrite_files",
     "settled",
@@ -80,25 +86,31 @@ class Table(peewee.Model):
         legacy_table_names = False
 
 
-def connect(folder: Path, url: str = "", replica: str = "") -> Engine:
-    """The database at a URL, or without one `service.db` in a folder. Raises Unusable."""
+def connect(folder: Path, url: str = "", replica: str = "", *, writable: bool = True) -> Engine:
+    """The database at a URL, or without one `service.db` in a folder; maybe to look at it only. Raises Unusable."""
     if url.startswith(("postgresql://", "postgres://")):
-        return Postgresql(url, replica)
+        return Postgresql(url, replica, writable=writable)
     if url or replica:
         raise Unusable("--database and --replica are addresses that begin with postgresql://, and a replica needs both")
-    return Sqlite(folder)
+    return Sqlite(folder) if writable else ReadOnlySqlite(folder)
 
 
-def open_database(folder: Path, url: str = "", replica: str = "") -> None:
+def open_database(folder: Path, url: str = "", replica: str = "", *, writable: bool = True) -> None:
     """From now on, use the database at a URL, or `service.db` in a folder. Raises Unusable."""
     close_database()
-    database.initialize(connect(folder, url, replica))
+    database.initialize(connect(folder, url, replica, writable=writable))
 
 
 def close_database() -> None:
     """Close this thread's connection."""
     if database.obj is not None:
         database.disconnect()
+
+
+def forget_database() -> None:
+    """Close this thread's connection, and hold no folder any longer."""
+    close_database()
+    database.initialize(None)
 
 
 def write(*things: str) -> AbstractContextManager[None]:

@@ -13,6 +13,17 @@ class Unusable(Exception):
     """The database cannot be opened; the text is one sentence for the operator."""
 
 
+def reason(error: BaseException) -> str:
+    """The first line of what a database says, without the values of rows that it may add."""
+    if "no transaction is active" in str(error) and error.__context__:  # SQLite took it back before Peewee tried
+        return reason(error.__context__)
+    return (
+        str(error if isinstance(error, OSError) or not error.args else error.args[0])
+        .partition("\n")[0]
+        .partition(" with text ")[0]
+    )
+
+
 class Order(NamedTuple):
     """One column of a sort order."""
 
@@ -109,6 +120,9 @@ class Engine:
     def rewrite(self) -> None:
         """Write the database anew, so that no byte of what was emptied stays. Raises Unusable."""
         raise NotImplementedError
+
+    def keep(self, suffix: str) -> None:
+        """Keep a copy under a name with this suffix, where it is ours to do so. Raises Unusable."""
 
     @contextmanager
     def until_closed(self) -> Iterator[None]:

@@ -1,17 +1,21 @@
 """SQLite: the one file in the data folder."""
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import peewee
 
-from service.db.engine import Engine, Order, Unusable
+from service.db.engine import Engine, Order, Unusable, exceptions
+from service.db.files import PRIVATE, Hold, create, put_in_place
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
+
+log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
 
@@ -32,6 +36,19 @@ def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     return version < (3, 51, 3) and version[2] < mended.get((version[0], version[1]), version[2] + 1)
 
 
+def kept_copies(folder: Path) -> list[Path]:
+    """The earlier databases that were kept in a folder when a backup was restored or the schema changed."""
+    return sorted(path for what in ("before", "schema") for path in folder.glob(f"{FILE_NAME}.{what}-*"))
+
+
+def hold(folder: Path) -> Hold:
+    """A share in a data folder. Raises Unusable while a backup is being restored into it, and OSError."""
+    try:
+        return Hold(folder)
+    except BlockingIOError:
+        raise Unusable(f"a backup is being restored into {folder}: wait until that has ended") from None
+
+
 class Sqlite(Engine, peewee.SqliteDatabase):
     """One file. Whoever writes holds its one write lock, whatever is written."""
 
@@ -41,7 +58,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         path = folder / FILE_NAME
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._hold = hold(folder)  # before the file is made: one that is just being restored is not there yet
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
         except OSError as error:
             raise Unusable(f"cannot write the data folder {folder}: {error.strerror}") from None
         self.name = str(path)
@@ -120,6 +138,65 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         if busy:
             raise Unusable("the journal is in use and still holds old bytes: run this again when it is quieter")
 
+    def write_copy(self, path: Path) -> None:
+        """Write all that is committed into a new file, without what was deleted; writers go on meanwhile.
+
+        Not by SQLite's backup interface, which begins again whenever another process writes, and takes free pages along
+        in which deleted rows can still be read.
+        """
+        create(path)
+        with exceptions, closing(self._connect()) as connection:  # type: ignore[attr-defined]
+            connection.set_progress_handler(lambda: None, 100_000)  # so that a signal is heeded before the end
+            connection.execute("VACUUM INTO ?", (str(path),))
+
+    def keep(self, suffix: str) -> None:
+        path, unfinished = (Path(f"{self.name}.{more}") for more in (suffix, f"{suffix}.unfinished"))
+        try:
+            self.write_copy(unfinished)
+            put_in_place(unfinished, path)
+            log.info("the database as it was before its schema changes is kept as %s", path)
+        except (OSError, peewee.DatabaseError) as error:
+            unfinished.unlink(missing_ok=True)
+            size = Path(self.name).stat().st_size
+            raise Unusable(
+                f"before its schema changes, {size:,} bytes of {self.name} would be kept as {path.name}, but {error}: "
+                "make room, or make a backup elsewhere and then run `cx-service migrate --no-copy`"
+            ) from None
+
     def disconnect(self) -> None:
         if not self.is_closed():
             self.close()
+
+
+class ReadOnlySqlite(Sqlite):
+    """The file, looked at without changing anything: also where nothing can be written, or it is no database."""
+
+    def __init__(self, folder: Path) -> None:
+        path = (folder / FILE_NAME).absolute()
+        try:
+            if not path.is_file():
+                raise Unusable(f"there is no {FILE_NAME} in {folder}")
+            self.name, self._hold = str(path), hold(folder)
+        except OSError as error:
+            raise Unusable(f"cannot read the data folder {folder}: {error.strerror}") from None
+        # Without a journal nobody has it open, and whoever looks would make one: SQLite is to take it as it lies.
+        self._is_at_rest = not self._has_journal()
+        how = "immutable=1" if self._is_at_rest else "mode=ro"
+        pragmas = [("trusted_schema", 0), ("cell_size_check", 1)]
+        peewee.SqliteDatabase.__init__(self, f"{path.as_uri()}?{how}", uri=True, pragmas=pragmas, timeout=5)
+
+    def is_overtaken(self) -> bool:
+        """Whether somebody else has opened it meanwhile, so that what was read may be neither old nor new."""
+        return self._is_at_rest and self._has_journal()
+
+    def _has_journal(self) -> bool:
+        journal = Path(f"{self.name}-wal")
+        return journal.is_file() and journal.stat().st_size > 0
+
+
+class FleetingSqlite(Sqlite):
+    """A database in memory, for one thread."""
+
+    def __init__(self) -> None:
+        self.name = ":memory:"
+        peewee.SqliteDatabase.__init__(self, self.name, lock_type="IMMEDIATE")

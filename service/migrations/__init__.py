@@ -30,8 +30,11 @@ def version() -> int:
     return 0
 
 
-def migrate() -> int:
-    """Bring the open database up to date; the number of steps taken. Raises Unusable for a newer schema."""
+def migrate(*, keeping: bool = True) -> int:
+    """Bring the open database up to date; the number of steps taken. Raises Unusable for a newer schema.
+
+    A file is kept as it was, `service.db.schema-2`, before the first change; without room for that, nothing changes.
+    """
     with db.write():
         found = version()
         if found > len(STEPS):
@@ -41,6 +44,8 @@ def migrate() -> int:
         if found == 0:
             db.database.execute_sql("CREATE TABLE schema_version (version INTEGER NOT NULL)")
             db.database.execute_sql("INSERT INTO schema_version VALUES (0)")
+        elif keeping:
+            db.database.keep(f"schema-{found}")  # while nobody else can write
         db.database.prepare_schema()
         for statements in STEPS[found:]:
             for statement in statements:

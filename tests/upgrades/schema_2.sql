@@ -1,0 +1,260 @@
+-- Made by the program that had schema 2. Statements end with a semicolon at the end of a line.
+-- access cxa_WyIwZDZiNjliNC0yM2Y5LTQwNDQtYmNlOS1lYzhhNjRlYzQ4YmUiLDEsMTc5NTMwMzgxODM1NV0.JnnMEWr2XEgwsA5ToSJGCsyjfkmp5RvAVuGwMi0vbnI
+-- refresh cxr_WyIwZDZiNjliNC0yM2Y5LTQwNDQtYmNlOS1lYzhhNjRlYzQ4YmUiLDEsMTc5Nzg5MjIxODM1NF0.fMfO8bCLDQ3wTEZjxZNyIbp02MOkU8S-jBc09wdvY1o
+-- cursor .eJyLVjK1tDA2MDAwSks2MTE0SUlW0jHSUTIw9HIxCbTwNTA0QANKsQArPAsd.g4r4cMvU_lUzFvFCOIjVBzMp88WwZLN93m2pkW1L0GE
+-- at 2026-11-21T22:30:19.000Z
+CREATE TABLE schema_version (version INTEGER NOT NULL);
+CREATE TABLE app (
+        id TEXT NOT NULL PRIMARY KEY,
+        name TEXT NOT NULL
+    );
+CREATE TABLE "user" (
+        id TEXT NOT NULL PRIMARY KEY,
+        email TEXT NOT NULL,
+        first_name TEXT NOT NULL,
+        last_name TEXT NOT NULL,
+        auth_provider TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        last_login_at TEXT,
+        is_anonymous BOOLEAN NOT NULL,
+        is_verified BOOLEAN NOT NULL,
+        location TEXT NOT NULL,
+        onboarding_completed BOOLEAN NOT NULL,
+        profile_image TEXT NOT NULL,
+        role TEXT NOT NULL,
+        user_type TEXT NOT NULL,
+        app_id TEXT REFERENCES app (id) DEFERRABLE INITIALLY DEFERRED,
+        display_name TEXT NOT NULL,
+        phone TEXT NOT NULL,
+        locale TEXT NOT NULL,
+        timezone TEXT NOT NULL,
+        settings TEXT NOT NULL,
+        is_disabled BOOLEAN NOT NULL,
+        password_hash TEXT NOT NULL
+    );
+CREATE UNIQUE INDEX user_email ON "user" (email);
+CREATE TABLE bot (
+        id TEXT NOT NULL PRIMARY KEY,
+        app_id TEXT NOT NULL REFERENCES app (id) DEFERRABLE INITIALLY DEFERRED,
+        name TEXT NOT NULL,
+        slug TEXT NOT NULL,
+        tagline TEXT NOT NULL,
+        description TEXT NOT NULL,
+        category TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        status TEXT NOT NULL,
+        presence TEXT NOT NULL,
+        is_active BOOLEAN NOT NULL,
+        is_featured BOOLEAN NOT NULL,
+        rating DOUBLE PRECISION NOT NULL,
+        country TEXT NOT NULL,
+        region TEXT NOT NULL,
+        city TEXT NOT NULL,
+        accent_color TEXT NOT NULL,
+        brand_color TEXT NOT NULL,
+        cover_url TEXT NOT NULL,
+        icon_url TEXT NOT NULL,
+        contact_email TEXT NOT NULL,
+        contact_phone TEXT NOT NULL,
+        contact_website TEXT NOT NULL,
+        social_links TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL
+    , search_text TEXT NOT NULL DEFAULT '');
+CREATE INDEX bot_app_id ON bot (app_id);
+CREATE TABLE chat_session (
+        id TEXT NOT NULL PRIMARY KEY,
+        app_id TEXT NOT NULL REFERENCES app (id) DEFERRABLE INITIALLY DEFERRED,
+        conversation_id TEXT NOT NULL,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        bot_id TEXT REFERENCES bot (id) DEFERRABLE INITIALLY DEFERRED,
+        status TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        shown_total BIGINT NOT NULL,
+        public_total BIGINT NOT NULL
+    );
+CREATE INDEX chat_session_conversation_id ON chat_session (conversation_id);
+CREATE TABLE message (
+        id TEXT NOT NULL PRIMARY KEY,
+        chat_session_id TEXT NOT NULL REFERENCES chat_session (id) DEFERRABLE INITIALLY DEFERRED,
+        conversation_id TEXT,
+        identity_id TEXT,
+        sender_id TEXT,
+        sender_type TEXT NOT NULL,
+        channel TEXT NOT NULL,
+        status TEXT NOT NULL,
+        content_type TEXT NOT NULL,
+        content TEXT NOT NULL,
+        original_content TEXT NOT NULL,
+        translations TEXT NOT NULL,
+        reply_to_message_id TEXT,
+        reply_snapshot TEXT NOT NULL,
+        action_id TEXT,
+        action_source_id TEXT,
+        action_payload TEXT NOT NULL,
+        edited_at TEXT,
+        is_private BOOLEAN NOT NULL,
+        is_read_once BOOLEAN NOT NULL,
+        deleted_at TEXT,
+        gdpr_purged_at TEXT,
+        gdpr_original_content_type TEXT,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        pinned_at TEXT
+    );
+CREATE INDEX message_shown ON message (chat_session_id, id) WHERE (deleted_at IS NULL);
+CREATE INDEX message_public ON message (chat_session_id, id) WHERE (deleted_at IS NULL AND NOT is_private);
+CREATE INDEX message_pinned ON message (chat_session_id, pinned_at) WHERE (pinned_at IS NOT NULL);
+CREATE INDEX message_reply ON message (reply_to_message_id) WHERE (reply_to_message_id IS NOT NULL);
+CREATE TABLE notification (
+        id TEXT NOT NULL PRIMARY KEY,
+        type TEXT NOT NULL,
+        title TEXT NOT NULL,
+        body TEXT NOT NULL,
+        conversation_id TEXT,
+        session_id TEXT,
+        payload TEXT NOT NULL,
+        read_at TEXT,
+        created_at TEXT NOT NULL,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        message_id TEXT
+    );
+CREATE INDEX notification_message_id ON notification (message_id);
+CREATE TABLE login_session (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        created_at BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        ended_at BIGINT,
+        generation BIGINT NOT NULL,
+        rotated_at BIGINT NOT NULL,
+        is_generation_used BOOLEAN NOT NULL,
+        scopes TEXT,
+        label TEXT NOT NULL
+    , install_id TEXT);
+CREATE INDEX login_session_user_id ON login_session (user_id);
+CREATE TABLE login_attempt (
+        id TEXT NOT NULL PRIMARY KEY,
+        at BIGINT NOT NULL,
+        account TEXT NOT NULL,
+        network TEXT NOT NULL
+    );
+CREATE INDEX login_attempt_account_at ON login_attempt (account, at);
+CREATE INDEX login_attempt_network_at ON login_attempt (network, at);
+CREATE INDEX login_attempt_at ON login_attempt (at);
+CREATE TABLE signing_key (
+        id TEXT NOT NULL PRIMARY KEY,
+        created_at BIGINT NOT NULL,
+        secret TEXT NOT NULL
+    );
+CREATE TABLE kept_answer (
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        operation TEXT NOT NULL,
+        key TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        body TEXT NOT NULL,
+        kept_until BIGINT NOT NULL,
+        PRIMARY KEY (user_id, operation, key)
+    );
+CREATE INDEX kept_answer_kept_until ON kept_answer (kept_until);
+CREATE TABLE approval (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        is_granted BOOLEAN NOT NULL,
+        answered_at BIGINT NOT NULL,
+        code_challenge TEXT NOT NULL,
+        redirect_uri TEXT NOT NULL,
+        scopes TEXT NOT NULL,
+        install_id TEXT NOT NULL,
+        install_name TEXT NOT NULL,
+        used_at BIGINT,
+        login_session_id TEXT
+    );
+CREATE INDEX approval_answered_at ON approval (answered_at);
+CREATE INDEX bot_feed ON bot (app_id, is_featured DESC, rating DESC, name, id, kind, presence, category, city, country, search_text) WHERE (is_active AND status = 'published');
+CREATE INDEX chat_session_user_id_created_at_id ON chat_session (user_id, created_at, id);
+CREATE INDEX chat_session_app_id_created_at_id ON chat_session (app_id, created_at, id);
+CREATE INDEX chat_session_created_at_id ON chat_session (created_at, id);
+CREATE INDEX notification_user_id_created_at_id ON notification (user_id, created_at, id);
+CREATE INDEX notification_unread ON notification (user_id, created_at, id) WHERE (read_at IS NULL);
+CREATE TABLE event (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        app_id TEXT REFERENCES app (id) DEFERRABLE INITIALLY DEFERRED,
+        title TEXT NOT NULL,
+        notes TEXT NOT NULL,
+        starts_at TEXT NOT NULL,
+        ends_at TEXT,
+        reminder_at TEXT,
+        is_time_sensitive BOOLEAN NOT NULL,
+        source TEXT NOT NULL,
+        source_event_id TEXT,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL
+    );
+CREATE INDEX event_user_id_starts_at_id ON event (user_id, starts_at, id);
+CREATE UNIQUE INDEX event_source ON event (user_id, source, source_event_id)
+        WHERE (source_event_id IS NOT NULL);
+CREATE INDEX event_time_sensitive ON event (user_id, starts_at, id) WHERE is_time_sensitive;
+CREATE TABLE feedback (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        feedback_type TEXT NOT NULL,
+        description TEXT NOT NULL,
+        app_version TEXT NOT NULL,
+        device_info TEXT NOT NULL,
+        screenshot_url TEXT NOT NULL,
+        status TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL
+    );
+CREATE INDEX feedback_user_id ON feedback (user_id);
+CREATE TABLE data_share (
+        id TEXT NOT NULL PRIMARY KEY,
+        user_id TEXT NOT NULL REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        app_id TEXT,
+        conversation_id TEXT,
+        mcp_server_id TEXT NOT NULL,
+        allowed_tools TEXT NOT NULL,
+        scope_meta TEXT NOT NULL,
+        expires_at TEXT,
+        granted_at TEXT NOT NULL,
+        revoked_at TEXT
+    );
+CREATE INDEX data_share_user_id_mcp_server_id_conversation_id_granted_at_id
+        ON data_share (user_id, mcp_server_id, conversation_id, granted_at, id);
+CREATE INDEX data_share_active ON data_share (user_id, coalesce(expires_at, '~'))
+        WHERE (revoked_at IS NULL);
+CREATE INDEX data_share_active_server ON data_share (user_id, mcp_server_id, coalesce(expires_at, '~'))
+        WHERE (revoked_at IS NULL);
+CREATE TABLE avatar (
+        user_id TEXT NOT NULL PRIMARY KEY REFERENCES "user" (id) DEFERRABLE INITIALLY DEFERRED,
+        name TEXT NOT NULL,
+        image TEXT NOT NULL
+    );
+CREATE UNIQUE INDEX avatar_name ON avatar (name);
+INSERT INTO "schema_version" ("version") VALUES (2);
+INSERT INTO "app" ("id", "name") VALUES ('00000000-0000-4000-8000-000000000001', 'Shop');
+INSERT INTO "user" ("id", "email", "first_name", "last_name", "auth_provider", "created_at", "last_login_at", "is_anonymous", "is_verified", "location", "onboarding_completed", "profile_image", "role", "user_type", "app_id", "display_name", "phone", "locale", "timezone", "settings", "is_disabled", "password_hash") VALUES ('00000000-0000-4000-8000-000000000011', 'alice@example.com', 'Alice', '', 'password', '2026-01-02T03:04:05.678Z', '2026-11-21T22:30:18.354Z', FALSE, FALSE, '[52,13]', FALSE, '/avatars/Pewed4pfiPOSuFGYhHdZzA.webp', 'user', 'customer', NULL, '', '', '', '', '{}', FALSE, '$argon2id$v=19$m=19456,t=2,p=1$rrX2nhPCGCOklJKS0jpnjA$Hx7YOvEFUP3PVhczO3EI8ZmANVlc/A4ll46N/42DOa0');
+INSERT INTO "user" ("id", "email", "first_name", "last_name", "auth_provider", "created_at", "last_login_at", "is_anonymous", "is_verified", "location", "onboarding_completed", "profile_image", "role", "user_type", "app_id", "display_name", "phone", "locale", "timezone", "settings", "is_disabled", "password_hash") VALUES ('00000000-0000-4000-8000-000000000013', 'agent@example.com', '', '', 'password', '2026-01-02T03:04:05.678Z', NULL, FALSE, FALSE, '[]', FALSE, '', 'agent', 'customer', '00000000-0000-4000-8000-000000000001', '', '', '', '', '{}', FALSE, '$argon2id$v=19$m=19456,t=2,p=1$QIiR8l7LOecco1QKQQiBEA$otobwZR2L5yT5DVPR/zfJd5+8fjIWYTYnaXkjiM77ms');
+INSERT INTO "bot" ("id", "app_id", "name", "slug", "tagline", "description", "category", "kind", "status", "presence", "is_active", "is_featured", "rating", "country", "region", "city", "accent_color", "brand_color", "cover_url", "icon_url", "contact_email", "contact_phone", "contact_website", "social_links", "created_at", "updated_at", "search_text") VALUES ('00000000-0000-4000-8000-000000000021', '00000000-0000-4000-8000-000000000001', 'Hilda', '', 'Straße', '', '', 'bot', 'published', 'offline', TRUE, FALSE, 4.5, '', '', '', '', '', '', '', '', '', '', '[]', '2026-01-02T03:04:05.678Z', '2026-01-02T03:04:05.678Z', 'hilda
+A
+strasse
+A
+');
+INSERT INTO "chat_session" ("id", "app_id", "conversation_id", "user_id", "bot_id", "status", "created_at", "shown_total", "public_total") VALUES ('00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000041', '00000000-0000-4000-8000-000000000011', '00000000-0000-4000-8000-000000000021', 'open', '2026-01-02T03:04:05.678Z', 6, 5);
+INSERT INTO "chat_session" ("id", "app_id", "conversation_id", "user_id", "bot_id", "status", "created_at", "shown_total", "public_total") VALUES ('00000000-0000-4000-8000-000000000032', '00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000042', '00000000-0000-4000-8000-000000000011', NULL, 'archived', '2026-01-02T03:04:05.678Z', 0, 0);
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M000000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, '00000000-0000-4000-8000-000000000011', 'user', 'web', 'sent', 'text', '[123,34,116,101,120,116,34,58,34,71,114,195,188,195,159,101,32,240,159,145,139,34,125]', '[]', '[]', NULL, '[]', NULL, NULL, '[]', NULL, FALSE, FALSE, NULL, NULL, NULL, '2024-11-20T12:02:59.712Z', '2024-11-20T12:02:59.712Z', NULL);
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M010000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, '00000000-0000-4000-8000-000000000021', 'bot', 'web', 'sent', 'text', '[123,34,116,101,120,116,34,58,34,72,101,108,108,111,34,125]', '[]', '[]', NULL, '[]', NULL, NULL, '[]', NULL, FALSE, FALSE, NULL, NULL, NULL, '2024-11-20T12:02:59.713Z', '2024-11-20T12:02:59.713Z', '2024-11-20T12:02:59.713Z');
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M020000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, NULL, 'user', 'web', 'sent', 'gdpr_purged', '[]', '[]', '[]', NULL, '[]', NULL, NULL, '[]', NULL, FALSE, FALSE, NULL, '2024-11-20T12:02:59.714Z', 'text', '2024-11-20T12:02:59.714Z', '2024-11-20T12:02:59.714Z', NULL);
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M030000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, '00000000-0000-4000-8000-000000000013', 'agent', 'web', 'sent', 'text', '[123,34,116,101,120,116,34,58,34,97,32,110,111,116,101,34,125]', '[]', '[]', NULL, '[]', NULL, NULL, '[]', NULL, TRUE, FALSE, NULL, NULL, NULL, '2024-11-20T12:02:59.715Z', '2024-11-20T12:02:59.715Z', NULL);
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M040000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, '00000000-0000-4000-8000-000000000011', 'user', 'web', 'sent', 'text', '[123,34,116,101,120,116,34,58,34,65,103,97,105,110,34,125]', '[]', '[]', '01JD4Q8M010000000000000000', '[]', NULL, NULL, '[]', NULL, FALSE, FALSE, NULL, NULL, NULL, '2024-11-20T12:02:59.716Z', '2024-11-20T12:02:59.716Z', NULL);
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M050000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, '00000000-0000-4000-8000-000000000011', 'user', 'web', 'sent', 'text', '[123,34,116,101,120,116,34,58,34,79,111,112,115,34,125]', '[]', '[]', NULL, '[]', NULL, NULL, '[]', NULL, FALSE, FALSE, '2026-11-21T22:30:18.365Z', NULL, NULL, '2024-11-20T12:02:59.717Z', '2024-11-20T12:02:59.717Z', NULL);
+INSERT INTO "message" ("id", "chat_session_id", "conversation_id", "identity_id", "sender_id", "sender_type", "channel", "status", "content_type", "content", "original_content", "translations", "reply_to_message_id", "reply_snapshot", "action_id", "action_source_id", "action_payload", "edited_at", "is_private", "is_read_once", "deleted_at", "gdpr_purged_at", "gdpr_original_content_type", "created_at", "updated_at", "pinned_at") VALUES ('01JD4Q8M060000000000000000', '00000000-0000-4000-8000-000000000031', '00000000-0000-4000-8000-000000000041', NULL, '00000000-0000-4000-8000-000000000011', 'user', 'web', 'sent', 'text', '[123,34,116,101,120,116,34,58,34,76,97,115,116,34,125]', '[]', '[]', NULL, '[]', NULL, NULL, '[]', NULL, FALSE, FALSE, NULL, NULL, NULL, '2024-11-20T12:02:59.718Z', '2024-11-20T12:02:59.718Z', NULL);
+INSERT INTO "notification" ("id", "type", "title", "body", "conversation_id", "session_id", "payload", "read_at", "created_at", "user_id", "message_id") VALUES ('00000000-0000-4000-8000-000000000061', 'chat_message', 'Hilda', 'Hello', NULL, '00000000-0000-4000-8000-000000000031', '[123,34,109,101,115,115,97,103,101,95,105,100,34,58,34,48,49,74,68,52,81,56,77,48,49,48,48,48,48,48,48,48,48,48,48,48,48,48,48,48,48,34,125]', NULL, '2026-01-02T03:04:05.678Z', '00000000-0000-4000-8000-000000000011', '01JD4Q8M010000000000000000');
+INSERT INTO "login_session" ("id", "user_id", "created_at", "expires_at", "ended_at", "generation", "rotated_at", "is_generation_used", "scopes", "label", "install_id") VALUES ('0d6b69b4-23f9-4044-bce9-ec8a64ec48be', '00000000-0000-4000-8000-000000000011', 1795300218354, 1797892218354, NULL, 1, 1795300218354, TRUE, NULL, '', NULL);
+INSERT INTO "signing_key" ("id", "created_at", "secret") VALUES ('01M803PMBBZE8EKPTXCG14AD9Y', 1795300217195, '5a88c33e39c669326e264fd142ba20e6ea5e38b76968769626d11c1f8a7a5b85');
+INSERT INTO "event" ("id", "user_id", "app_id", "title", "notes", "starts_at", "ends_at", "reminder_at", "is_time_sensitive", "source", "source_event_id", "created_at", "updated_at") VALUES ('00000000-0000-4000-8000-000000000062', '00000000-0000-4000-8000-000000000011', NULL, 'Call', '', '2030-11-20T09:00:00.000Z', NULL, '2030-11-20T08:50:00.000Z', FALSE, 'manual', NULL, '2026-01-02T03:04:05.678Z', '2026-11-21T22:30:17.396Z');
+INSERT INTO "feedback" ("id", "user_id", "feedback_type", "description", "app_version", "device_info", "screenshot_url", "status", "created_at", "updated_at") VALUES ('00000000-0000-4000-8000-000000000063', '00000000-0000-4000-8000-000000000011', 'general', 'Fine', '', '[]', '', 'new', '2026-11-21T22:30:17.396Z', '2026-11-21T22:30:17.396Z');
+INSERT INTO "data_share" ("id", "user_id", "app_id", "conversation_id", "mcp_server_id", "allowed_tools", "scope_meta", "expires_at", "granted_at", "revoked_at") VALUES ('00000000-0000-4000-8000-000000000051', '00000000-0000-4000-8000-000000000011', NULL, NULL, 'files', '["read"]', '[]', NULL, '2026-11-21T22:30:17.396Z', NULL);
+INSERT INTO "avatar" ("user_id", "name", "image") VALUES ('00000000-0000-4000-8000-000000000011', 'Pewed4pfiPOSuFGYhHdZzA.webp', 'UklGRjoAAABXRUJQVlA4IC4AAACwAQCdASoIAAgAAQAcJaACdLoABdQAAP7xlY/uDM+rscP/u83/283/283+/IAA');
