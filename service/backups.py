@@ -4,7 +4,6 @@ A backup is a `service.db`, whichever database it was made from, so that one kin
 """
 
 import hashlib
-import os
 import re
 import shutil
 import stat
@@ -23,7 +22,7 @@ from service.db.files import Hold, create, put_in_place, sync, workshop
 CHUNK = 1 << 20  # bytes
 HEADER = b"SQLite format 3\0"
 
-Progress = Callable[[int], None]
+Progress = Callable[[int], Callable[[int], None]]  # is told how many rows come; what it gives, how many have come
 
 
 class Unsound(Exception):
@@ -40,33 +39,24 @@ class Contents(NamedTuple):
     digest: str  # SHA-256, as hexadecimal digits
 
 
-def back_up(source: Engine, target: Path | BinaryIO, progress: Progress = lambda rows: None) -> Contents:
+def back_up(source: Engine, target: Path | BinaryIO, progress: Progress) -> Contents:
     """Write a backup of a database into a file, or into a stream; what it holds. The file appears whole or not at all.
 
-    From PostgreSQL it goes row by row, of which `progress` is told, and ends as the database of this process. Raises
-    Unsound.
+    Raises Unsound.
     """
-    place = target.resolve() if isinstance(target, Path) else _passing()
-    with _told(f"there is no backup in {target if isinstance(target, Path) else 'the stream'}"):
-        if isinstance(target, Path):
-            _see_that_it_may_be_replaced(place, source)
-        with workshop(place) as folder:
-            made = folder / db.FILE_NAME
-            if isinstance(source, db.Sqlite):
-                source.write_copy(made)
-            else:
-                copying.see_that_it_is_current(source)
-                copy = db.connect(folder)
-                with copy.until_closed():
-                    copying.copy(source, copy, progress)
-                _set_journal(made, "delete")
-            contents = examine(made)
-            if isinstance(target, Path):
-                put_in_place(made, place)
-            else:
-                with made.open("rb") as file:
-                    shutil.copyfileobj(file, target, CHUNK)
-                target.flush()
+    if not isinstance(target, Path):
+        with _told("there is no backup"), tempfile.TemporaryDirectory() as folder:
+            contents = _make(source, Path(folder, db.FILE_NAME), progress)
+            with Path(folder, db.FILE_NAME).open("rb") as file:
+                shutil.copyfileobj(file, target, CHUNK)
+            target.flush()
+            return contents
+    with _told(f"there is no backup in {target}"):
+        target = target.resolve()
+        _see_that_it_may_be_replaced(target, source)
+        with workshop(target) as folder:
+            contents = _make(source, folder / db.FILE_NAME, progress)
+            put_in_place(folder / db.FILE_NAME, target)
             return contents
 
 
@@ -95,14 +85,14 @@ def restore(given: Path | BinaryIO, folder: Path) -> tuple[Contents, Path | None
         return contents, kept
 
 
-def restore_into(target: Engine, given: Path | BinaryIO, progress: Callable[[int], Progress]) -> Contents:
-    """Put a backup into an empty database that is no file; what it holds. `progress` is made for a number of rows.
+def restore_into(target: Engine, given: Path | BinaryIO, progress: Progress) -> Contents:
+    """Put a backup into an empty database that is no file; what it holds.
 
     From here on the target is the database of this process. Raises Unsound, and nothing has changed.
     """
-    with _told(f"nothing was restored into {target.name}"), workshop(_passing()) as folder:
-        contents = _take(given, folder / db.FILE_NAME)
-        source = db.connect(folder)
+    with _told(f"nothing was restored into {target.name}"), tempfile.TemporaryDirectory() as folder:
+        contents = _take(given, Path(folder, db.FILE_NAME))
+        source = db.connect(Path(folder))
         with source.until_closed(), target.until_closed():
             db.database.initialize(source)
             migrations.migrate(keeping=False)
@@ -151,9 +141,17 @@ def _see_that_it_may_be_replaced(place: Path, source: Engine) -> None:
             raise Unsound("that is the database itself")
 
 
-def _passing() -> Path:
-    """A place for what passes through only."""
-    return Path(tempfile.gettempdir(), f"cx-service.{os.getpid()}")
+def _make(source: Engine, made: Path, progress: Progress) -> Contents:
+    """Write a backup; what it holds. Not from a file, it then is the database of this process. Raises Unsound."""
+    if isinstance(source, db.Sqlite):
+        source.write_copy(made)
+    else:
+        copying.see_that_it_is_current(source)
+        copy = db.connect(made.parent)
+        with copy.until_closed():
+            copying.copy(source, copy, progress(2 * copying.count_rows(source)))
+        _set_journal(made, "delete")
+    return examine(made)
 
 
 def _take(given: Path | BinaryIO, made: Path) -> Contents:
@@ -217,8 +215,6 @@ def _link(path: Path, name: Path) -> None:
     """Give a file a second name, or make a copy where there is only one to a file."""
     try:
         name.hardlink_to(path)
-    except FileExistsError:
-        raise
     except OSError:
         shutil.copy2(path, name)
         sync(name)

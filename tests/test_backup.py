@@ -229,6 +229,24 @@ def test_what_a_killed_backup_left_is_swept_by_the_next(filled: Path, file: Path
     assert names(file.parent) == ["backup.db"]
 
 
+@pytest.mark.parametrize("how", ["link", "folder"])
+def test_a_backup_is_not_made_in_a_folder_that_somebody_else_has_laid_out(
+    how: str, filled: Path, file: Path, tmp_path: Path, cx: Run
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    trap = file.parent / ".backup.db.unfinished"
+    if how == "link":
+        trap.symlink_to(theirs)
+    elif os.geteuid():
+        pytest.skip("only root gives folders away")
+    else:
+        trap.mkdir()
+        os.chown(trap, 1, -1)
+    assert refusal(cx("backup", file, filled)).endswith("it is somebody else's")
+    assert names(theirs) == [] and names(file.parent) == [trap.name]
+
+
 def test_two_who_make_the_same_backup_do_not_meet(filled: Path, file: Path, cx: Run) -> None:
     with workshop(file):
         assert refusal(cx("backup", file, filled)).endswith("another command is making it just now")

@@ -41,7 +41,7 @@ def back_up(flags: argparse.Namespace, settings: Settings) -> None:
     source = _open(settings)
     try:
         with source.until_closed():
-            found = backups.back_up(source, target)
+            found = backups.back_up(source, target, Bar)
     except backups.Unsound as error:
         raise Stop(str(error)) from None
     said = sys.stdout if flags.file != "-" else sys.stderr

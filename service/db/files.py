@@ -1,6 +1,7 @@
 """Files and folders: who may work in a folder, and how a file gets there whole or not at all."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -39,8 +40,11 @@ def workshop(target: Path) -> Iterator[Path]:
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
         hold = Hold(folder, alone=True)
+        held = os.fstat(hold.descriptor)
+        if folder.is_symlink() or held.st_uid != os.geteuid():  # in /tmp, anybody may have made it
+            raise PermissionError(errno.EPERM, "it is somebody else's", str(folder))
         with contextlib.suppress(FileNotFoundError):
-            if folder.stat().st_ino == os.fstat(hold.descriptor).st_ino:
+            if folder.stat().st_ino == held.st_ino:
                 break  # else whoever had it before has just removed it
     try:
         _empty(folder)
