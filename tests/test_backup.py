@@ -372,6 +372,7 @@ class TestTheOldDatabase:
         (other / "service.db-wal").write_bytes(b"a journal that would be replayed")
         (other / "service.db-shm").write_bytes(b"its index")
         assert cx("restore", file, other).status == 0
+        assert not {"service.db-wal", "service.db-shm"} & set(names(other))
         kept = {path.name.partition("Z")[2]: path.read_bytes() for path in other.glob("service.db.before-*")}
         assert kept == {"": b"Dear diary, " * 1000, "-wal": b"a journal that would be replayed"}
         assert contents(other) == contents(filled)

@@ -17,11 +17,8 @@ def reason(error: BaseException) -> str:
     """The first line of what a database says, without the values of rows that it may add."""
     if "no transaction is active" in str(error) and error.__context__:  # SQLite took it back before Peewee tried
         return reason(error.__context__)
-    return (
-        str(error if isinstance(error, OSError) or not error.args else error.args[0])
-        .partition("\n")[0]
-        .partition(" with text ")[0]
-    )
+    text = str(error if isinstance(error, OSError) or not error.args else error.args[0])
+    return text.partition("\n")[0].partition(" with text ")[0]
 
 
 class Order(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 import peewee
 
-from service.db.engine import Engine, Order, Unusable, exceptions
+from service.db.engine import Engine, Order, Unusable, exceptions, reason
 from service.db.files import PRIVATE, Hold, create, put_in_place
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
@@ -159,8 +159,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             unfinished.unlink(missing_ok=True)
             size = Path(self.name).stat().st_size
             raise Unusable(
-                f"before its schema changes, {size:,} bytes of {self.name} would be kept as {path.name}, but {error}: "
-                "make room, or make a backup elsewhere and then run `cx-service migrate --no-copy`"
+                f"before its schema changes, {size:,} bytes of {self.name} would be kept as {path.name}, "
+                f"but {reason(error)}: make room, or make a backup elsewhere and run `cx-service migrate --no-copy`"
             ) from None
 
     def disconnect(self) -> None:
@@ -179,19 +179,20 @@ class ReadOnlySqlite(Sqlite):
             self.name, self._hold = str(path), hold(folder)
         except OSError as error:
             raise Unusable(f"cannot read the data folder {folder}: {error.strerror}") from None
-        # Without a journal nobody has it open, and whoever looks would make one: SQLite is to take it as it lies.
-        self._is_at_rest = not self._has_journal()
+        # When nobody has it open, whoever looks would make a journal: SQLite is to take the file as it lies.
+        self._is_at_rest = not self._is_open()
         how = "immutable=1" if self._is_at_rest else "mode=ro"
         pragmas = [("trusted_schema", 0), ("cell_size_check", 1)]
         peewee.SqliteDatabase.__init__(self, f"{path.as_uri()}?{how}", uri=True, pragmas=pragmas, timeout=5)
 
     def is_overtaken(self) -> bool:
         """Whether somebody else has opened it meanwhile, so that what was read may be neither old nor new."""
-        return self._is_at_rest and self._has_journal()
+        return self._is_at_rest and self._is_open()
 
-    def _has_journal(self) -> bool:
-        journal = Path(f"{self.name}-wal")
-        return journal.is_file() and journal.stat().st_size > 0
+    def _is_open(self) -> bool:
+        """Whether somebody has it open, or had and left something in the journal."""
+        journal, shared = Path(f"{self.name}-wal"), Path(f"{self.name}-shm")
+        return shared.exists() or (journal.exists() and journal.stat().st_size > 0)
 
 
 class FleetingSqlite(Sqlite):

@@ -54,7 +54,7 @@ def check_leftovers(settings: Settings) -> Iterator[Finding]:
     folder = settings.data
     for path in db.kept_copies(folder):
         age = int((time.time() - path.stat().st_mtime) / 86400)
-        text = f"{path} was kept {age} days ago ({path.stat().st_size:,} bytes), with all that was purged since"
+        text = f"{path} ({path.stat().st_size:,} bytes, of {age} days ago) was kept, with all that was purged since"
         yield warning("leftovers", f"{text}: delete it") if age > OLD else ok("leftovers", text)
     for path in sorted([*folder.glob(".*.unfinished"), *folder.glob("*.unfinished"), *folder.glob(".*.partial")]):
         yield warning("leftovers", f"{path} was left by a command that was killed, unless one is running: delete it")
