@@ -42,9 +42,9 @@ def since(caller: Caller, after: str) -> Changes:
     """
     with db.snapshot():
         inbox = int(User.select(User.news_at).where(User.id == caller.id).scalar())
-        if not after:
-            newest = ChatSession.newest()
-            return Changes([], False, _position(caller, newest - MARGIN, _recent(caller, newest - MARGIN), inbox))
+        if not after:  # by the clock: the newest change of all is nobody's business
+            floor = clock.now() - MARGIN
+            return Changes([], False, _position(caller, floor, _recent(caller, floor), inbox))
         floor, told, known_inbox = _read(caller, after)
         found = _recent(caller, floor, len(told) + MOST)
     fresh = {id: moment for id, moment in found.items() if told.get(id) != moment}
@@ -91,11 +91,22 @@ def news() -> Iterator[Callable[[], set[str]]]:
 
 def _recent(caller: Caller, floor: int, most: int = MOST) -> dict[str, int]:
     """The first sessions of a caller that changed at `floor` or later, with the moment, the longest ago first."""
-    own = ChatSession.user_id == caller.id
-    served = {"admin": ChatSession.id.is_null(False), "agent": own | (ChatSession.app_id == caller.app_id)}
-    recent: Any = ChatSession.select(ChatSession.id, ChatSession.news_at).where(served.get(caller.role, own))
-    recent = recent.where(ChatSession.news_at >= floor).order_by(ChatSession.news_at, ChatSession.id)
-    return dict(recent.limit(most).tuples())
+    found: list[tuple[int, str]] = []
+    for part, moment in _parts(caller):
+        recent: Any = ChatSession.select(moment, ChatSession.id).where(part, moment >= floor)
+        found.extend(recent.order_by(moment, ChatSession.id).limit(most).tuples())
+    return {id: moment for moment, id in sorted(found)[:most]}
+
+
+def _parts(caller: Caller) -> list[tuple[Any, Any]]:
+    """What a caller may reach, as conditions, and the moment of the newest change that they may see of it."""
+    own, everything = ChatSession.user_id == caller.id, ChatSession.id.is_null(False)
+    if caller.role == "admin":
+        return [(everything, ChatSession.news_at)]
+    if caller.role == "agent" and caller.app_id:
+        served = ChatSession.app_id == caller.app_id
+        return [(served, ChatSession.news_at), (own & ~served, ChatSession.public_news_at)]
+    return [(own, ChatSession.public_news_at)]
 
 
 def _position(caller: Caller, floor: int, told: dict[str, int], inbox: int) -> str:

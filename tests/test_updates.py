@@ -38,9 +38,6 @@ def test_the_first_answer_only_says_where_to_begin(alice, session, say):
 
 CHANGES = {
     "a message": lambda alice, agent, session, message: agent.post(f"{session}/messages", {"content": {"text": "Hi"}}),
-    "a note": lambda alice, agent, session, message: agent.post(
-        f"{session}/messages", {"content": {"text": "Hi"}, "is_private": True}
-    ),
     "other words": lambda alice, agent, session, message: alice.patch(message, {"content": {"text": "Oh"}}),
     "a pin": lambda alice, agent, session, message: alice.post(f"{message}/pin"),
     "a deletion": lambda alice, agent, session, message: alice.delete(message),
@@ -60,6 +57,33 @@ def test_every_change_in_a_session_is_told_once_to_all_who_may_read_it(request, 
     chats, _, after = told(client, after)
     assert chats == [session.id]
     assert told(client, after)[:2] == ([], False)
+
+
+def test_what_happens_to_notes_is_told_to_the_staff_only(host_clock, alice, agent, session):
+    """Customers would learn from an answer without reason when somebody writes about them."""
+    path, before = f"/chats/{session.id}/messages", start(alice)
+    new = {"content": "Hi", "is_private": True}
+    note = f"{path}/{agent.post(path, new).data['id']}"
+    purged = agent.post(path, new).data["id"]
+    for change in (
+        lambda: agent.post(path, new),
+        lambda: agent.patch(note, {"content": "Oh"}),
+        lambda: agent.post(f"{note}/pin"),
+        lambda: agent.delete(f"{note}/pin"),
+        lambda: agent.delete(note),
+        lambda: Message.purge(Message.id == purged),
+    ):
+        after = start(agent)
+        change()
+        assert told(agent, after)[0] == [session.id]
+        assert ask(alice, before)["after"] == before
+        assert start(alice) == before
+
+
+def test_a_position_tells_nothing_of_others(host_clock, alice, bob, session, shop):
+    before = start(alice)
+    bob.post("/chats", {"app_id": shop.id})
+    assert start(alice) == before
 
 
 def test_what_takes_a_pin_off_is_told_and_doing_it_again_is_not(alice, session, say):
@@ -151,7 +175,8 @@ def test_a_writer_that_finishes_late_is_not_missed(alice, shop, session):
     newest = ChatSession.newest()
     chats, _, after = told(alice, after)
     assert chats == [other.id]
-    ChatSession.update(news_at=newest - updates.MARGIN + 1).where(ChatSession.id == session.id).execute()
+    late = dict.fromkeys(ChatSession.moments, newest - updates.MARGIN + 1)
+    ChatSession.update(late).where(ChatSession.id == session.id).execute()
     assert told(alice, after)[0] == [session.id]
 
 

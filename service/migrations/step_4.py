@@ -1,9 +1,9 @@
-"""Step 4: the ledger."""
+"""Step 4: the ledger; and notes between staff stay unnoticed by customers."""
 
 # Where SQLite keeps each entry once, in their order, and no index beside them could differ.
 POSITION = {"sqlite": "INTEGER", "postgresql": "BIGINT"}
 
-STATEMENTS: tuple[dict[str, str], ...] = (
+STATEMENTS: tuple[str | dict[str, str], ...] = (
     {
         kind: f"""CREATE TABLE ledger (
             position {number} NOT NULL PRIMARY KEY,
@@ -16,4 +16,9 @@ STATEMENTS: tuple[dict[str, str], ...] = (
         )"""
         for kind, number in POSITION.items()
     },
+    "ALTER TABLE chat_session ADD COLUMN public_news_at BIGINT NOT NULL DEFAULT 0",
+    "UPDATE chat_session SET public_news_at = news_at",
+    "CREATE INDEX chat_session_user_id_public_news_at_id ON chat_session (user_id, public_news_at, id)",
+    """UPDATE message SET reply_to_message_id = NULL, reply_snapshot = '[]'
+        WHERE NOT is_private AND reply_to_message_id IN (SELECT id FROM message WHERE is_private)""",
 )

@@ -68,10 +68,13 @@ class ChatSession(Newsworthy, Table):
     public_total = Integer(default=0, leaves=NEVER)  # those of them that are not private
     active_at = Timestamp(null=True, leaves=NEVER)  # when the newest of those was made, or the session
     news_at = Integer(default=0, leaves=NEVER)
+    public_news_at = Integer(default=0, leaves=NEVER)  # of what its customer may see
+    moments = ("news_at", "public_news_at")
 
     def save(self, *arguments: Any, **options: Any) -> Any:
         self.active_at = self.active_at or self.created_at
         self.news_at = self.news_at or max(clock.now(), ChatSession.newest() + 1)
+        self.public_news_at = self.public_news_at or self.news_at
         return super().save(*arguments, **options)
 
     @classmethod
@@ -92,7 +95,7 @@ class ChatSession(Newsworthy, Table):
             raise UnknownStatus(f"Unknown status; {error}.") from None
         still = ChatSession.status != status
         with write(self.id):
-            changes = {"status": status, "news_at": ChatSession.next_moment()}
+            changes = {"status": status, **ChatSession.news()}
             changed = ChatSession.update(changes).where(ChatSession.id == self.id, still).execute()
             if changed and caller.id != self.user_id:
                 about = {"session_id": self.id, "conversation_id": self.conversation_id}
@@ -120,8 +123,8 @@ class ChatSession(Newsworthy, Table):
         return page(pinned, order, Position(), PIN_LIMIT).rows
 
     class Meta:
-        ordered = (("user_id", "active_at"), ("app_id", "active_at"), ("active_at",), ("news_at",))
-        indexes = tuple(((*columns, "id"), False) for columns in ordered)
+        ordered = ("user_id", "active_at"), ("app_id", "active_at"), ("active_at",), ("news_at",)
+        indexes = tuple(((*columns, "id"), False) for columns in (*ordered, ("user_id", "public_news_at")))
 
 
 class Message(Table):
@@ -204,12 +207,13 @@ class Message(Table):
             raise MessageNotFound
         return render(Message.select().where(Message.id == self.id))
 
-    def _change(self, *only: Any, **values: Any) -> int:
-        """Set columns if the message is not deleted and `only` holds; the number of rows changed. Inside a write."""
+    def _change(self, *only: Any, **values: Any) -> "Message | None":
+        """Set columns if the message is not deleted and `only` holds; as it is then, if so. Inside a write."""
         live = (Message.id == self.id) & Message.deleted_at.is_null()
-        changed = int(Message.update(**values).where(live, *only).execute())
-        if changed:
-            ChatSession.touch(ChatSession.id == self.chat_session_id)
+        if not Message.update(**values).where(live, *only).execute():
+            return None
+        changed: Message = Message.get_by_id(self.id)
+        ChatSession.touch(ChatSession.id == self.chat_session_id, is_private=changed.is_private)
         return changed
 
     def pin(self) -> None:
@@ -226,15 +230,14 @@ class Message(Table):
     @classmethod
     def next_pin(cls, session_id: str) -> str:
         """The moment of a new pin: later than every other in its session, so that the newest one is known."""
-        others = cls.select(peewee.fn.max(cls.pinned_at)).where(cls.chat_session_id == session_id)
-        newest = others.where(cls.pinned_at.is_null(False)).scalar()
+        pinned = (cls.chat_session_id == session_id) & cls.pinned_at.is_null(False)
+        newest = cls.select(peewee.fn.max(cls.pinned_at)).where(pinned).scalar()
         return clock.timestamp(max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0))
 
     @classmethod
     def pins(cls, session_id: str) -> int:
         """How many messages of a session are pinned."""
-        live = cls.deleted_at.is_null() & cls.pinned_at.is_null(False)
-        return int(cls.select().where(cls.chat_session_id == session_id, live).count())
+        return cls.select().where(cls.chat_session_id == session_id, _shown, cls.pinned_at.is_null(False)).count()
 
     def unpin(self) -> None:
         """Take the pin off; a second time changes nothing."""
@@ -246,8 +249,8 @@ class Message(Table):
     def soft_delete(self) -> None:
         """Hide the message from every surface and keep its content in storage; a second time changes nothing."""
         with write(self.chat_session_id):
-            if self._change(deleted_at=clock.timestamp()):
-                public = 0 if self.is_private else 1
+            if deleted := self._change(deleted_at=clock.timestamp()):
+                public = 0 if deleted.is_private else 1
                 ChatSession.update(
                     shown_total=ChatSession.shown_total - 1, public_total=ChatSession.public_total - public
                 ).where(ChatSession.id == self.chat_session_id).execute()
@@ -259,7 +262,10 @@ class Message(Table):
         with write():
             silence(which)
             which &= cls.gdpr_purged_at.is_null()
-            ChatSession.touch(ChatSession.id.in_(cls.select(cls.chat_session_id).where(which)))
+            for some, is_private in ((which & cls.is_private, True), (which & ~cls.is_private, False)):
+                ChatSession.touch(
+                    ChatSession.id.in_(cls.select(cls.chat_session_id).where(some)), is_private=is_private
+                )
             empty = dict.fromkeys(CONTENTS, "[]") | {"plain_text": "", "search_text": ""}
             marks = {"gdpr_purged_at": clock.timestamp(), "gdpr_original_content_type": cls.content_type}
             return int(cls.update(content_type=PURGED, **marks, **empty).where(which).execute())
@@ -273,13 +279,9 @@ def silence(which: Any) -> None:
     DueAnswer.delete().where(DueAnswer.message_id.in_(gone)).execute()
 
 
-Message.add_index(Message.chat_session_id, Message.id, name="message_shown", where=Message.deleted_at.is_null())
-Message.add_index(
-    Message.chat_session_id,
-    Message.id,
-    name="message_public",
-    where=Message.deleted_at.is_null() & ~Message.is_private,
-)
+_shown, _public = Message.deleted_at.is_null(), Message.deleted_at.is_null() & ~Message.is_private
+Message.add_index(Message.chat_session_id, Message.id, name="message_shown", where=_shown)
+Message.add_index(Message.chat_session_id, Message.id, name="message_public", where=_public)
 Message.add_index(
     Message.chat_session_id, Message.pinned_at, name="message_pinned", where=Message.pinned_at.is_null(False)
 )
@@ -292,9 +294,7 @@ Message.add_index(
     name="message_client",
     where=Message.client_message_id.is_null(False),
 )
-Message.add_index(
-    Message.owner_id, Message.id, name="message_owner", where=Message.deleted_at.is_null() & ~Message.is_private
-)
-Message.add_index(Message.app_id, Message.id, name="message_app", where=Message.deleted_at.is_null())
+Message.add_index(Message.owner_id, Message.id, name="message_owner", where=_public)
+Message.add_index(Message.app_id, Message.id, name="message_app", where=_shown)
 # The rest of `message_shown`, so that the newest message of a session is found whether or not it was deleted.
 Message.add_index(Message.chat_session_id, Message.id, name="message_hidden", where=Message.deleted_at.is_null(False))

@@ -120,8 +120,8 @@ def edit(caller: Caller, message: Message, content: str) -> Raw:
             Message.update(content=content, original_content=first, edited_at=now, updated_at=now, **texts).where(
                 own
             ).execute()
-            ChatSession.touch(ChatSession.id == message.chat_session_id)
             after = Message.get(own)
+            ChatSession.touch(ChatSession.id == after.chat_session_id, is_private=after.is_private)
             repeating = (Message.reply_to_message_id == after.id) & (Message.reply_snapshot != EMPTY)
             Message.update(reply_snapshot=_snapshot_of(after)).where(repeating).execute()
             announcing = (Notification.message_id == after.id) & (Notification.payload != EMPTY)
@@ -143,14 +143,18 @@ def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message 
 
 
 def _quote(caller: Caller, session: ChatSession, draft: Draft) -> str:
-    """The snapshot of what a message replies to; a public one quotes no private note. Raises MessageNotFound."""
+    """The snapshot of what a message replies to; a note is answered by notes only.
+
+    Raises MessageNotFound or InvalidBody.
+    """
     if not draft.reply_to_message_id:
         return EMPTY
     quoted = Message.reach(caller, draft.reply_to_message_id, session)
     if quoted.deleted_at:
         raise MessageNotFound
-    is_concealed = quoted.gdpr_purged_at or (quoted.is_private and not draft.is_private)
-    return EMPTY if is_concealed else _snapshot_of(quoted)
+    if quoted.is_private and not draft.is_private:
+        raise InvalidBody("$.reply_to_message_id: expected no note, or is_private true")
+    return EMPTY if quoted.gdpr_purged_at else _snapshot_of(quoted)
 
 
 def _snapshot_of(message: Message) -> str:

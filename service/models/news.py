@@ -1,6 +1,6 @@
 """When something last changed, for those who wait for news of it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import peewee
 
@@ -9,6 +9,8 @@ from service import clock
 
 class Newsworthy:
     """A table whose `news_at` is the moment of the newest change, in milliseconds; 0 where nothing ever changed."""
+
+    moments: ClassVar[tuple[str, ...]] = ("news_at",)  # what a change sets; a private one only the first
 
     @classmethod
     def newest(cls) -> int:
@@ -26,10 +28,15 @@ class Newsworthy:
         return peewee.Case(None, [(later > now, later)], now)
 
     @classmethod
-    def touch(cls, which: Any) -> None:
+    def news(cls, *, is_private: bool = False) -> dict[str, Any]:
+        """The columns that say that something changes now."""
+        return dict.fromkeys(cls.moments[:1] if is_private else cls.moments, cls.next_moment())
+
+    @classmethod
+    def touch(cls, which: Any, *, is_private: bool = False) -> None:
         """Something has changed in the rows of a condition; inside the write that changes it."""
         table: Any = cls
-        table.update(news_at=cls.next_moment()).where(which).execute()
+        table.update(cls.news(is_private=is_private)).where(which).execute()
 
     @classmethod
     def with_news_since(cls, moment: int, *columns: Any) -> list[tuple[Any, ...]]:

@@ -36,7 +36,7 @@ def post(session: ChatSession, *, reopening: bool = False, **columns: Any) -> Me
 
 def _admit(session: ChatSession, now: str, *, is_private: bool, reopening: bool) -> None:
     """Count a message in, before it is there. Raises SessionArchived."""
-    changes: dict[str, Any] = {"shown_total": ChatSession.shown_total + 1, "news_at": ChatSession.next_moment()}
+    changes = {"shown_total": ChatSession.shown_total + 1, **ChatSession.news(is_private=is_private)}
     if not is_private:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
     if reopening:

@@ -18,6 +18,8 @@ def sessions_of(table: type[Table], identifiers: Collection[str]) -> set[str]:
     which: Any = identifiers
     if table is Notification:
         which = Notification.select(Notification.message_id).where(Notification.id.in_(identifiers))
+    elif table is User:  # who may have left the staff that was told of notes
+        which = Notification.select(Notification.message_id).where(Notification.user_id.in_(identifiers))
     elif table is not Message:
         return set()
     rows: Any = Message.select(Message.chat_session_id).where(Message.id.in_(which)).distinct().tuples()
@@ -47,15 +49,17 @@ def settle(touched: Collection[str]) -> None:
     ChatSession.update(
         shown_total=shown,
         public_total=shown.where(~Message.is_private),
-        news_at=ChatSession.next_moment(),
+        **ChatSession.news(),
         active_at=peewee.fn.coalesce(newest, ChatSession.created_at),
     ).where(ChatSession.id.in_(some)).execute()
     silence(own & (Message.deleted_at.is_null(False) | Message.gdpr_purged_at.is_null(False)))
-    # A customer never meets a private note, neither quoted in a public reply nor announced.
-    notes = Message.select(Message.id).where(own, Message.is_private)
-    customers = User.select(User.id).where(User.role == "user")
-    told = Notification.message_id.in_(notes) & Notification.user_id.in_(customers)
+    # Only staff meets a private note; others neither in a public reply nor announced.
+    notes, note = Message.select(Message.id).where(own, Message.is_private), Message.alias("note")
+    its_app = note.select(note.app_id).where(note.id == Notification.message_id)
+    staff = User.select(User.id).where((User.role == "admin") | ((User.role == "agent") & (User.app_id == its_app)))
+    told = Notification.message_id.in_(notes) & Notification.user_id.not_in(staff)
     Notification.update(body="", payload="[]").where(told).execute()
     quoted = Message.alias("quoted")
     private = quoted.select(quoted.id).where(quoted.id == Message.reply_to_message_id, quoted.is_private)
-    Message.update(reply_snapshot="[]").where(own, ~Message.is_private, peewee.fn.EXISTS(private)).execute()
+    answering = own & ~Message.is_private & peewee.fn.EXISTS(private)
+    Message.update(reply_to_message_id=None, reply_snapshot="[]").where(answering).execute()
