@@ -20,7 +20,7 @@ from service.auth.passwords import hash_password
 from service.decoding import read_json
 from service.errors import BadRequest, InvalidBody
 from service.fields import Column, Flag, members, primary_key, row_json
-from service.models import RECORDS, Avatar, Ledger, User
+from service.models import RECORDS, Avatar, Ledger, Message, User
 from service.models.ledger import OPERATOR
 from service.models.settling import sessions_of, settle
 from service.shapes import convert
@@ -207,7 +207,9 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
     table = RECORDS[kind]
     names = [column.sql for column in table._meta.sorted_fields]
     marks = ", ".join([db.database.param] * len(names))
-    replace = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+    # A sender may still send a message again that an import has replaced.
+    replaced = [column.sql for column in table._meta.sorted_fields[1:] if column is not Message.client_message_id]
+    replace = ", ".join(f"{name} = excluded.{name}" for name in replaced)
     sql = (
         f'INSERT INTO "{table._meta.table_name}" ({", ".join(names)}) VALUES ({marks}) '
         f"ON CONFLICT ({names[0]}) DO UPDATE SET {replace}"

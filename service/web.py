@@ -168,7 +168,7 @@ class Door:
 
     def tell(self, refusal: Refusal, origin: Origin) -> Html:
         """The page that tells a person of a refusal: the one to sign in, where that helps."""
-        if isinstance(refusal, Unauthenticated | RateLimited):
+        if isinstance(refusal, Unauthenticated | RateLimited) and not self.settings.documented_only:
             return sign_in.ask(origin, refusal)
         here = origin.path.partition("?")[0] if self.operation.scope == "console" else ""
         told = {"faults": getattr(refusal, "faults", ()), "told": str(refusal), "here": here}

@@ -6,6 +6,7 @@ operation (contract, section 10).
 
 import re
 import secrets
+from contextlib import suppress
 from urllib.parse import parse_qsl, urlencode
 
 from service import clock
@@ -35,7 +36,12 @@ def _is_own(text: str) -> bool:
 
 
 def begin(user_id: str, origin: Origin) -> str:
-    """Open a login session for a browser, inside a write; the cookie that stands for it."""
+    """Open a login session for a browser, inside a write; the cookie that stands for it.
+
+    The login that this browser had before ends: with its cookie lost, nobody could end it there.
+    """
+    with suppress(Unauthenticated):
+        LoginSession(id=caller_of(origin).session_id).end()
     session = tokens.keep_session(user_id, LIFE, label=origin.user_agent, kind="browser")
     return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id]))
 

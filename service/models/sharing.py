@@ -15,6 +15,7 @@ from service.models.ledger import Kind, Ledger
 from service.models.people import Caller
 
 ACTIVE_LIMIT = 500
+ALL = 1_000_000  # nobody is to miss a grant that holds
 ANY_TOOL = "*"
 
 
@@ -100,9 +101,9 @@ class DataShare(Table):
 
     @classmethod
     def active_of(cls, user_id: str) -> Raw:
-        """The grants of a user that hold now, the newest first, rendered."""
+        """The grants of a user that hold now, the newest first, rendered; all, though an import may bring too many."""
         active = cls.select().where(cls.user_id == user_id, cls.active())
-        return page(active, [Order(cls.granted_at, True), Order(cls.id, True)], Position(), ACTIVE_LIMIT).rows
+        return page(active, [Order(cls.granted_at, True), Order(cls.id, True)], Position(), ALL).rows
 
     @classmethod
     def past_of(cls, user_id: str, after: Position, limit: int) -> "Page[DataShare]":

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw, Struct
 from service.auth import credentials, passwords, tokens
 from service.auth.tokens import Tokens
 from service.db import Page, render
+from service.errors import InsufficientScope
 from service.models import LoginSession, User
 from service.models.people import Caller, Login
 from service.operations import Routes
@@ -15,7 +16,8 @@ from service.signature import Cursor, Origin
 
 routes = Routes("Authentication")
 # A scope that no token is ever given: a program with a narrow one must not touch the logins of the person.
-account = Routes("Authentication", scope="account", extension=True)
+ACCOUNT = "account"
+account = Routes("Authentication", scope=ACCOUNT, extension=True)
 
 SHORTEST = 8  # characters of a password that somebody chooses here
 
@@ -101,7 +103,10 @@ def refresh_tokens(body: Refresh, settings: Settings) -> Refreshed:
 @routes.post("/auth/logout", answers=(200, 400, 401), extension=True)
 def log_out(caller: Caller, body: Logout) -> LoggedOut:
     """End this login session, or with scope `global` all of them."""
-    tokens.log_out(caller, everywhere=body.scope == "global")
+    everywhere = body.scope == "global"
+    if everywhere and not caller.may(ACCOUNT):
+        raise InsufficientScope(ACCOUNT)
+    tokens.log_out(caller, everywhere=everywhere)
     return LoggedOut(True)
 
 

@@ -81,9 +81,10 @@ class Revoked(Struct):
 
 
 @routes.get(PAGE, answers=(200, 400, 401))
-def show_consent(caller: Caller, query: ConsentRequest, origin: Origin) -> Html:
+def show_consent(caller: Caller, query: ConsentRequest, origin: Origin, settings: Settings) -> Html:
     """Ask a person whether a command-line client may act in their name."""
     values: dict[str, Any] = {"user": User.get_by_id(caller.id), "request": query, "here": origin.path}
+    values |= {"can_answer": not settings.documented_only}  # the answer is an extension
     values |= {"asked": consent.understand(query.scope), "target": urlsplit(query.redirect_uri).netloc}
     return Html("consent.html", {**values, "ticket": codes.make_ticket(caller, query)})
 
