@@ -1,6 +1,7 @@
 """The consent page: who may see it, what it says, which parameters it takes, and that nothing in them can hurt."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import quote, urlencode
 
@@ -11,6 +12,9 @@ from hypothesis import strategies as some
 from service.auth import consent
 from service.models import LoginSession, User
 from service.models.people import fold_email
+from service.routes import operations
+from service.web import build_app
+from tests.conftest import Client
 from tests.watching import nothing_changes
 
 PATH = "/auth/cli/authorize"
@@ -80,6 +84,28 @@ def page(reply):
     links = [value for name, value in found.attributes if name in ("href", "src", "action")]
     assert all(link.startswith("/") and not link.startswith("//") for link in links)
     return found
+
+
+class TestTheDocumentedOperationsOnly:
+    """Nothing takes an answer then, and nobody can sign in with a browser."""
+
+    @pytest.fixture
+    def alone(self, settings, alice):
+        return Client(build_app(operations(documented_only=True), replace(settings, documented_only=True)), alice.token)
+
+    def test_show_what_is_asked_for_and_no_form(self, alone):
+        shown = page(alone.get(path(**OPTIONAL)))
+        assert "Anna's laptop" in shown.text
+        assert "takes no answer" in shown.text
+        assert "form" not in shown.tags
+
+    def test_ask_nobody_to_sign_in(self, alone):
+        stranger = Client(alone.application)
+        reply = stranger.get(path(), sec_fetch_mode="navigate")
+        assert reply.status == 401
+        assert "Missing credentials" in page(reply).text
+        assert "form" not in page(reply).tags
+        assert stranger.get(path()).error == (401, "missing_credentials")
 
 
 class TestThePage:

@@ -6,6 +6,7 @@ new in the database, cursors and tickets from within.
 """
 
 import itertools
+import json
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -17,13 +18,16 @@ import pytest
 from itsdangerous import BadData, URLSafeSerializer
 from msgspec.structs import fields
 
-from service import clock, db
+from service import clock, db, transfer
 from service.auth import tokens
 from service.fields import as_bytes, compact_json
+from service.migrations import step_4, take
 from service.models import TABLES, App, Bot, ChatSession, Event, Message, Notification, User
+from service.models.settling import settle
 from tests.conftest import Client, Reply
 from tests.test_access import CASES, KNOWN, PEOPLE, World, furnish, undone
 from tests.test_operations import ALL, address
+from tests.watching import nothing_changes
 
 CANARY = "quetzal"  # stands in every text that is added
 UNASKED = {
@@ -320,3 +324,80 @@ def test_whoever_may_notice_does(houses: Houses) -> None:
                         told(question, known) != without[name][asked] for asked, question in questions(houses, name)
                     )
                     assert any(found), (title, name)
+
+
+# What an import makes of what was told before.
+
+
+@pytest.fixture
+def take_in(tmp_path):
+    """Imports records."""
+
+    def run(*records: dict[str, Any]) -> None:
+        file = tmp_path / "records.jsonl"
+        file.write_text("\n".join(map(json.dumps, records)))
+        assert transfer.take_in([file]) == []
+
+    return run
+
+
+def exported(kind: str, id: str) -> dict[str, Any]:
+    """The record of something, as it leaves."""
+    lines: list[bytes] = []
+    transfer.give_out(lines.append)
+    [record] = [json.loads(line)[kind] for line in lines if json.loads(line).get(kind, {}).get("id") == id]
+    return dict(record)
+
+
+def test_a_message_that_becomes_a_note_leaves_the_answers_to_it(alice, agent, session, take_in):
+    path = f"/chats/{session.id}/messages"
+    told = agent.post(path, {"content": {"text": CANARY}}).data["id"]
+    alice.post(path, {"content": "Why?", "reply_to_message_id": told})
+    assert CANARY in bytes(alice.get(path).data[-1]["reply_snapshot"]).decode()
+    take_in({"message": {**exported("message", told), "is_private": True}})
+    answer = alice.get(path)
+    assert [message["reply_to_message_id"] for message in answer.data] == [None]
+    assert (answer.data[0]["reply_snapshot"], answer.meta["total"]) == ([], 1)
+    assert told not in answer.raw.decode() + alice.get("/notifications").raw.decode()
+    assert CANARY not in alice.get("/notifications").raw.decode()
+
+
+@pytest.mark.parametrize("left", [{"role": "user"}, {"app_id": "other"}])
+def test_who_has_left_the_staff_finds_no_note_in_what_they_were_told(left, agent, admin, session, other_shop, take_in):
+    path = f"/chats/{session.id}/messages"
+    agent.post(path, {"content": "Hello"})
+    admin.post(path, {"content": {"text": CANARY}, "is_private": True})
+    assert CANARY in agent.get("/notifications").raw.decode()
+    take_in({"user": exported("user", agent.user.id)})
+    assert CANARY in agent.get("/notifications").raw.decode()
+    left = {name: other_shop.id if value == "other" else value for name, value in left.items()}
+    take_in({"user": {**exported("user", agent.user.id), **left}})
+    [told] = agent.get("/notifications").data
+    assert (told["body"], told["payload"]) == ("", [])
+
+
+def test_a_message_that_becomes_a_note_meanwhile_is_counted_out_as_one(alice, agent, session, say):
+    """Between the moment when somebody looks it up to delete it and the moment when they do."""
+    looked_up = say(CANARY)
+    say("Hello")
+    Message.update(is_private=True).where(Message.id == looked_up.id).execute()
+    settle([session.id])
+    looked_up.soft_delete()
+    assert alice.get(f"/chats/{session.id}/messages").meta["total"] == 1
+    assert agent.get(f"/chats/{session.id}/messages").meta["total"] == 1
+
+
+def test_a_message_that_an_import_replaced_is_still_sent_once(alice, session, take_in):
+    path, new = f"/chats/{session.id}/messages", {"content": "Hello", "client_message_id": "1"}
+    sent = alice.post(path, new).data
+    take_in({"message": exported("message", sent["id"])})
+    with nothing_changes():
+        assert alice.post(path, new).data["id"] == sent["id"]
+
+
+def test_an_older_database_forgets_which_note_a_customer_was_answered_with(session, say):
+    note = say("between us", is_private=True)
+    answers = {kind: say("Hi", reply_to_message_id=note.id, is_private=kind == "note") for kind in ("public", "note")}
+    forgetting = step_4.STATEMENTS[-1]
+    take(forgetting)
+    assert [Message.get_by_id(answers[kind].id).reply_to_message_id for kind in answers] == [None, note.id]

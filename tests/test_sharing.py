@@ -401,6 +401,10 @@ class TestAtMostFiveHundred:
         assert first.raw == second.raw
         assert first.status == 201
 
+    def test_and_more_that_an_import_brought_are_all_listed(self, alice):
+        store(alice, ACTIVE_LIMIT + 1)
+        assert len(listed(alice)) == ACTIVE_LIMIT + 1
+
     def test_and_unknown_conversations_are_told_first(self, alice):
         store(alice, ACTIVE_LIMIT)
         with nothing_changes():

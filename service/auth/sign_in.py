@@ -41,7 +41,7 @@ def begin(user_id: str, origin: Origin) -> str:
     The login that this browser had before ends: with its cookie lost, nobody could end it there.
     """
     with suppress(Unauthenticated):
-        LoginSession(id=caller_of(origin).session_id).end()
+        tokens.log_out(caller_of(origin))
     session = tokens.keep_session(user_id, LIFE, label=origin.user_agent, kind="browser")
     return _cookie(origin, SIGNED_IN, sign("sign-in", [session.id]))
 
