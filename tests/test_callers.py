@@ -4,6 +4,7 @@ Everything is asked of every operation that is declared; what is expected stands
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -460,7 +461,8 @@ def work_of(world: World, email: str, path: str = "/auth/login") -> tuple[Any, l
     """The answer to a wrong login, and the statements that it takes."""
     with undone(), statements() as seen:
         reply = world.clients["anyone"].post(path, {"email": email, "password": "wrong"})
-    return without_number(reply), [sql for sql, _ in seen if "SAVEPOINT" not in sql]  # which have names of their own
+    # Savepoints, and the locks of PostgreSQL, have names of their own.
+    return without_number(reply), [re.sub(r"-?\d{3,}", "", sql) for sql, _ in seen if "SAVEPOINT" not in sql]
 
 
 def test_the_answer_and_the_work_of_a_login_do_not_tell_who_is_there(host_clock, world, settings):
@@ -469,10 +471,12 @@ def test_the_answer_and_the_work_of_a_login_do_not_tell_who_is_there(host_clock,
     known, *others = (work_of(world, email) for email in emails)
     assert known[0][0] == 401
     assert known[1]
-    assert all(other == known for other in others)
+    for other in others:
+        assert other == known
     world.clients["anyone"].application = build_app(operations(), replace(settings, login_failures=1))
     for email in emails:
         world.clients["anyone"].post("/auth/login", {"email": email, "password": "wrong"})
     known, *others = (work_of(world, email) for email in emails)
     assert known[0][0] == 429
-    assert all(other == known for other in others)
+    for other in others:
+        assert other == known

@@ -474,6 +474,15 @@ class TestAChat:
         with nothing_changes():
             assert do(browser, chat(session), act="send", text="x", is_private="true").status == 403
 
+    def test_answers_notes_by_notes(self, agent: Client, session: ChatSession, say: Any, at: Begin) -> None:
+        browser, note, message = at(agent), say("A note", is_private=True), say("Hello")
+        ticked = re.compile(r'name="is_private" value="true" checked')
+        assert not ticked.search(browser.open(f"{chat(session)}?reply={message.id}").raw.decode())
+        assert ticked.search(browser.open(f"{chat(session)}?reply={note.id}").raw.decode())
+        with nothing_changes():
+            assert do(browser, chat(session), act="send", text="x", reply=note.id).status == 400
+        assert "a note is answered by notes only" in browser.text
+
     def test_gives_a_message_other_words(self, alice: Client, session: ChatSession, say: Any, at: Begin) -> None:
         browser = at(alice)
         mine = say("Helo", sender_id=alice.user.id)

@@ -153,7 +153,7 @@ def _quote(caller: Caller, session: ChatSession, draft: Draft) -> str:
     if quoted.deleted_at:
         raise MessageNotFound
     if quoted.is_private and not draft.is_private:
-        raise InvalidBody("$.reply_to_message_id: expected no note, or is_private true")
+        raise InvalidBody("$.is_private: a note is answered by notes only")
     return EMPTY if quoted.gdpr_purged_at else _snapshot_of(quoted)
 
 
