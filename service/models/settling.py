@@ -19,7 +19,8 @@ def sessions_of(table: type[Table], identifiers: Collection[str]) -> set[str]:
     if table is Notification:
         which = Notification.select(Notification.message_id).where(Notification.id.in_(identifiers))
     elif table is User:  # who may have left the staff that was told of notes
-        which = Notification.select(Notification.message_id).where(Notification.user_id.in_(identifiers))
+        told = Notification.select(Notification.message_id).where(Notification.user_id.in_(identifiers))
+        which = Message.select(Message.id).where(Message.id.in_(told), Message.is_private)
     elif table is not Message:
         return set()
     rows: Any = Message.select(Message.chat_session_id).where(Message.id.in_(which)).distinct().tuples()
