@@ -53,8 +53,8 @@ class WaitingRoom:
     between its own look and its coming here.
     """
 
-    def __init__(self, news: News, call_back: Callable[[Any], None]) -> None:
-        self._news, self._call_back = news, call_back
+    def __init__(self, news: News, call_back: Callable[[Any], None], most: int = MOST) -> None:
+        self._news, self._call_back, self._most = news, call_back, min(most, MOST)
         self._waiting: dict[Any, Pause] = {}
         self._touched: dict[str, int] = {}  # the turn at which a topic was last touched
         self._turn = 0
@@ -74,7 +74,7 @@ class WaitingRoom:
         """Whether one more request of a caller may wait."""
         with self._changed:
             own = sum(pause.who == who for pause in self._waiting.values())
-            return not self._is_closed and len(self._waiting) < MOST and own < MOST_OF_ONE
+            return not self._is_closed and len(self._waiting) < self._most and own < MOST_OF_ONE
 
     def admit(self, waiter: Any, pause: Pause) -> None:
         """Put a request aside."""
@@ -88,6 +88,13 @@ class WaitingRoom:
                     self._watcher.start()
                 return
         self._call_back(waiter)
+
+    def leave(self, waiter: Any) -> None:
+        """Call back a request whose client is gone, if it is here."""
+        with self._changed:
+            is_here = self._waiting.pop(waiter, None) is not None
+        if is_here:
+            self._call_back(waiter)
 
     def close(self) -> None:
         """Call everybody back, and let nobody in any more."""

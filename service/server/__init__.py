@@ -1,11 +1,13 @@
 """Waitress as we run it: several workers on one socket, answers in our envelope, and nobody cut off at the end.
 
-Plain waitress drops what is in flight at SIGTERM and answers unreadable requests in plain text.
+Plain waitress drops what is in flight at SIGTERM, answers unreadable requests in plain text, and is shut by a few
+hundred clients that connect and say nothing.
 """
 
 import contextlib
+import errno
 import logging
-import os
+import resource
 import signal
 import socket
 import threading
@@ -13,109 +15,41 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from waitress.adjustments import Adjustments
-from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
-from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
+from waitress.task import ThreadedTaskDispatcher
 
 from service import metrics
 from service.asking import asking
-from service.edge import Answered
-from service.edge import log as request_log
-from service.server.reading import Request
-from service.server.workers import STOPPING, Workers
+from service.server.connection import CODES, Connection
+from service.server.watch import Watch
+from service.server.workers import STOPPING, Lifeline, Workers
 from service.settings import Settings
-from service.waiting import News, Pause, WaitingRoom, nothing
+from service.waiting import News, WaitingRoom, nothing
+
+__all__ = ("CODES", "Server", "listen", "serve")
 
 log = logging.getLogger("cx.server")
 
 UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
 PATIENCE = 10.0  # seconds until draining ends, whatever is still running
-CODES = {
-    400: "bad_request",
-    413: "body_too_large",
-    431: "headers_too_large",
-    500: "internal_error",
-    503: "storage_unavailable",
-}
-
-
-class _Answer(WSGITask):  # type: ignore[misc]
-    def get_environment(self) -> dict[str, Any]:
-        environ: dict[str, Any] = super().get_environment()
-        self.request.begun = getattr(self.request, "begun", time.monotonic())
-        environ["cx.patience"] = self.channel.server.waiting.patience(self.request.begun)
-        return environ
-
-    def build_response_header(self) -> bytes:
-        if self.channel.server.draining:
-            self.set_close_on_finish()
-        return bytes(super().build_response_header())
-
-
-class _Refusal(ErrorTask):  # type: ignore[misc]
-    """The answer to what is not readable as HTTP, in the envelope."""
-
-    def execute(self) -> None:
-        error = self.request.error
-        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body}."}
-        body = msgspec.json.encode({"success": False, "error": told})
-        request_id, client = os.urandom(8).hex(), str(self.channel.addr[0])
-        self.status = f"{error.code} {error.reason}"
-        self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", request_id)]
-        self.response_headers += [("Retry-After", "2")] * (error.code == 503)
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(body)
-        metrics.board.answered(metrics.UNROUTED, error.code, 0.0)
-        request_log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
-
-
-class _Channel(HTTPChannel):  # type: ignore[misc]
-    parser_class = Request
-    task_class = _Answer
-    error_task_class = _Refusal
-    is_aside = False
-
-    def service(self) -> None:
-        """Answer a request, or put it aside if it waits; what follows it on the connection waits behind it."""
-        self.is_aside = False
-        try:
-            super().service()
-        except Pause as pause:
-            self.is_aside = True
-            self.server.waiting.admit(self, pause)
-            self.server.pull_trigger()
-
-    def readable(self) -> bool:
-        """Also while it is aside, to see the client go; not on and on, when there is more to read."""
-        return bool(super().readable() or (self.is_aside and len(self.requests) == 1 and self.request is None))
-
-    def handle_close(self) -> None:
-        """Close; what was sent and not read is read away first, else the kernel takes our last answer back.
-
-        Waitress closes twice when a client goes away while there is something to read.
-        """
-        if self.socket is None:
-            return
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_WR)
-            for _ in range(64):
-                if not self.socket.recv(65536):
-                    break
-        super().handle_close()
-
-    def is_idle(self) -> bool:
-        """Whether nothing was asked and nothing is on its way out."""
-        return not (self.requests or self.request or self.total_outbufs_len)
+DESCRIPTORS = 10_240  # that a process may have open, if the system lets it; macOS gives no more
+MOST = 4_000  # connections of a process, if half of its descriptors are that many; databases and uploads want some too
+UNREAD = 64 * 1024 * 1024  # bytes of answers that clients do not read
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+REST = 0.5  # seconds without new connections, when one could not be had
+SELDOM = 60.0  # seconds between two log lines of the same kind
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]
-    """A waitress server on a socket that is bound already, which drains when told to."""
+    """A waitress server on a socket that is bound already, which drains when told to.
 
-    channel_class = _Channel
+    A new connection is always taken: when there is no room, those are closed that can best be spared. There is no limit
+    for one address, since everybody behind a proxy has the same, and whoever means harm has many.
+    """
+
+    channel_class = Connection
     draining = False
 
     def __init__(
@@ -128,9 +62,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         adjustments = Adjustments(
             threads=settings.threads,
             ident=None,
-            connection_limit=1000,
-            asyncore_use_poll=True,
-            channel_timeout=60,
             max_request_header_size=32 * 1024,
             max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
             clear_untrusted_proxy_headers=False,  # origins knows whom to believe
@@ -138,9 +69,20 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
-        self.waiting = WaitingRoom(news, self.add_task)
+        self.room = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
+        self.watch = Watch()
+        self._rests_until = self._looks_at = 0.0
+        self._told: dict[str, float] = {}
         super().__init__(
-            application, {}, True, sock, dispatcher=dispatcher, adj=adjustments, sockinfo=where, bind_socket=False
+            application,
+            self.watch,
+            True,
+            sock,
+            dispatcher=dispatcher,
+            adj=adjustments,
+            sockinfo=where,
+            bind_socket=False,
         )
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
@@ -157,23 +99,90 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 if channel.is_idle() and time.monotonic() - begun > GRACE:
                     channel.handle_close()
         self.task_dispatcher.shutdown(timeout=1)
-        self.asyncore.close_all(self._map)
+        self.asyncore.close_all(self.watch)
+        self.watch.close()
 
     def handle_accepted_already(self) -> None:
         """Take in the connections that the kernel accepted for us; closing the socket would reset them."""
-        known = -1
-        while known != len(self.active_channels):
-            known = len(self.active_channels)
-            self.handle_accept()
+        while self.take_in():
+            pass
         self.accepting = False
         self.del_channel()
         self.socket.close()
 
+    def add_task(self, channel: Connection) -> None:
+        self.watch.wake(channel)
+        super().add_task(channel)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it takes no connections now, and will later."""
+        return time.monotonic() < self._rests_until
+
+    def readable(self) -> bool:
+        return bool(self.accepting) and not self.is_busy
+
+    def handle_accept(self) -> None:
+        self.take_in()
+
+    def take_in(self) -> bool:
+        """Take in a connection; whether there was one."""
+        try:
+            accepted = self.accept()
+            if accepted is None:
+                return False
+            self.set_socket_options(accepted[0])
+        except OSError as error:  # macOS: also of a client that has gone
+            if error.errno in EXHAUSTED:
+                self._warn("cannot take a connection: %s", error.strerror)
+                self._make_room()
+                self._rests_until = time.monotonic() + REST
+            return False
+        if len(self.active_channels) >= self.room:
+            self._warn("%s connections, no room for more: closing those that have asked nothing for long", self.room)
+            if not self._make_room():
+                self._rests_until = time.monotonic() + REST
+        self.channel_class(self, accepted[0], accepted[1], self.adj, map=self.watch)
+        return True
+
+    def _make_room(self) -> bool:
+        """Close some of the connections that can best be spared; whether there are any."""
+        spare = sorted(
+            (channel for channel in self.active_channels.values() if not channel.requests), key=Connection.worth
+        )
+        for channel in spare[: 1 + self.room // 32]:
+            channel.handle_close()
+        return bool(spare)
+
+    def _look(self, now: float) -> None:
+        """Close the connections whose clients have had their time, and whoever leaves most answers unread."""
+        for channel in list(self.active_channels.values()):
+            if channel.is_overdue(now):
+                channel.handle_close()
+        unread = [channel for channel in self.active_channels.values() if channel.total_outbufs_len]
+        total = sum(channel.total_outbufs_len for channel in unread)
+        for channel in sorted(unread, key=lambda channel: float(channel.moved)):
+            if total <= UNREAD:
+                break
+            total -= channel.total_outbufs_len
+            channel.handle_close()
+
     def _turn(self, timeout: float) -> None:
-        self.asyncore.loop(timeout=timeout, use_poll=True, map=self._map, count=1)
+        self.watch.turn(timeout)
         threads = self.task_dispatcher
         queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
         metrics.board.tell(len(self.active_channels), queued, self.waiting.count())
+        now = time.monotonic()
+        if now >= self._looks_at:
+            self._looks_at = now + 1
+            self._look(now)
+
+    def _warn(self, text: str, *values: Any) -> None:
+        """Say it in the log, unless it was said lately."""
+        now = time.monotonic()
+        if now >= self._told.get(text, 0.0):
+            self._told[text] = now + SELDOM
+            log.warning(text, *values)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -189,8 +198,10 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News = nothing) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
 
-    def work() -> int:
-        return _work(make_application, sock, settings, news)
+    _raise_limit()
+
+    def work(lifeline: int | None = None) -> int:
+        return _work(make_application, sock, settings, news, lifeline)
 
     if settings.workers == 1:
         return work()
@@ -198,14 +209,26 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
     return Workers(work, sock, settings.workers).run()
 
 
-def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News) -> int:
+def _raise_limit() -> None:
+    """Let this process and its workers open as many descriptors as the system lets them, within reason."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _work(
+    make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News, lifeline: int | None
+) -> int:
     stop = threading.Event()
     servers: list[Server] = []
 
     def be_told(*_: Any) -> None:
-        stop.set()
+        if not stop.is_set():  # a second signal may find us inside of it
+            stop.set()
         for server in servers:
-            server.pull_trigger()  # poll() goes on waiting after a signal
+            server.pull_trigger()  # the kernel is asked on after a signal
 
     for number in STOPPING:
         signal.signal(number, be_told)
@@ -213,6 +236,8 @@ def _work(make_application: Callable[[], Any], sock: socket.socket, settings: Se
     threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
     servers.append(Server(make_application(), sock, settings, news))
+    if lifeline is not None:
+        Lifeline(lifeline, servers[0].watch, be_told)
     with asking(settings, stop):
         servers[0].run_until(stop.is_set)
     return 0

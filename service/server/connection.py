@@ -1,0 +1,185 @@
+"""A connection of a client: one request after the other, each in its time, answered or refused in our envelope."""
+
+import contextlib
+import os
+import socket
+import time
+from typing import Any
+
+import msgspec
+from waitress.channel import HTTPChannel
+from waitress.task import ErrorTask, WSGITask
+
+from service import metrics
+from service.edge import Answered, log
+from service.server.reading import Request
+from service.waiting import Pause
+
+IDLE = 60.0  # seconds in which nothing need be asked
+HEADER = 20.0  # seconds in which the header of a request must be whole, however slowly it comes
+SLACK = 30.0  # seconds after which the rest of a request must come at a least rate
+RATE = 1024  # bytes a second
+WHOLE = 300.0  # seconds in which a request must be whole, or an answer read to its end
+UNREAD = 30.0  # seconds in which a client must read on
+CODES = {
+    400: "bad_request",
+    413: "body_too_large",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "storage_unavailable",
+}
+
+
+class Answer(WSGITask):  # type: ignore[misc]
+    """The answer to a request, by the application."""
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        self.request.begun = getattr(self.request, "begun", time.monotonic())
+        environ["cx.patience"] = self.channel.server.waiting.patience(self.request.begun)
+        return environ
+
+    def build_response_header(self) -> bytes:
+        if self.channel.server.draining:
+            self.set_close_on_finish()
+        return bytes(super().build_response_header())
+
+
+class Refusal(ErrorTask):  # type: ignore[misc]
+    """The answer to what is not readable as HTTP, in the envelope."""
+
+    def execute(self) -> None:
+        error = self.request.error
+        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body}."}
+        body = msgspec.json.encode({"success": False, "error": told})
+        request_id, client = os.urandom(8).hex(), str(self.channel.addr[0])
+        self.status = f"{error.code} {error.reason}"
+        self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", request_id)]
+        self.response_headers += [("Retry-After", "2")] * (error.code == 503)
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
+        metrics.board.answered(metrics.UNROUTED, error.code, 0.0)
+        log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
+
+
+class Connection(HTTPChannel):  # type: ignore[misc]
+    """What waitress calls a channel.
+
+    `requests` holds the one request that is being answered, `request` one that is still coming, `unread` the bytes that
+    follow; they are looked at when the answer is out. So a client that sends requests without reading answers makes us
+    hold one answer, and of its requests no more than what one read brings.
+    """
+
+    task_class = Answer
+    error_task_class = Refusal
+    request: Request | None
+    sent_continue: bool
+    is_aside = False
+    was_answered = False
+    unread = b""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.since = self.moved = time.monotonic()  # the step it is at (see `is_overdue`) began; bytes went out
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread may change what there is to read and write: one that answers, unless it has ended.
+
+        `requests` comes first: an answer is told to be the last one before its request is taken off them.
+        """
+        return bool((self.requests and not self.is_aside) or self.total_outbufs_len or self.close_when_flushed)
+
+    def is_idle(self) -> bool:
+        """Whether nothing was asked and nothing is on its way out."""
+        return not (self.requests or self.request or self.unread or self.total_outbufs_len)
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the client has had the time that there is for what it is at."""
+        spent = now - self.since
+        if self.total_outbufs_len:
+            return spent > WHOLE or min(spent, now - self.moved) > UNREAD
+        if self.requests:
+            return False  # the next step is ours
+        if self.request is None:
+            return min(spent, now - self.moved) > IDLE
+        if not self.request.headers_finished:
+            return spent > HEADER
+        return spent > WHOLE or self.request.body_bytes_received < (spent - SLACK) * RATE
+
+    def worth(self) -> tuple[Any, ...]:
+        """What is lost when it is closed; the least comes first: who has asked nothing yet, for the longest time."""
+        is_sending = self.request is not None and self.request.headers_finished
+        return bool(self.total_outbufs_len), is_sending, self.was_answered, max(self.since, self.moved)
+
+    def received(self, data: bytes) -> bool:
+        """Take in what came, one request at a time. Only in the thread of the server."""
+        with self.requests_lock:
+            self.unread += data
+            while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
+                if self.request is None:
+                    self.request, self.since = Request(self.adj), time.monotonic()
+                request = self.request
+                self.unread = self.unread[request.received(self.unread) :]
+                if request.expect_continue and request.headers_finished and not self.sent_continue:
+                    self.send_continue()
+                if request.completed:
+                    self.request, self.sent_continue = None, False
+                    if not request.empty:
+                        self.requests.append(request)
+                        self.server.add_task(self)
+        return True
+
+    def is_ending(self) -> bool:
+        """Whether no more requests are answered here."""
+        return bool(self.will_close or self.close_when_flushed or not self.connected)
+
+    def readable(self) -> bool:
+        """Whether to read on, after what was read already; aside, to see the client go, but not on and on."""
+        if self.unread:
+            self.received(b"")
+        return not (self.unread or self.total_outbufs_len or self.is_ending() or (self.requests and not self.is_aside))
+
+    def service(self) -> None:
+        """Answer a request, or put it aside if it waits. In a thread of its own."""
+        self.since = time.monotonic()
+        try:
+            super().service()
+        except Pause as pause:
+            self.is_aside = True
+            self.server.waiting.admit(self, pause)
+            if not self.connected:
+                self.server.waiting.leave(self)
+            self.server.pull_trigger()
+        else:
+            self.was_answered, self.since = True, time.monotonic()
+
+    def call_back(self) -> None:
+        """Let a request that waits be answered now."""
+        self.is_aside = False
+        self.server.add_task(self)
+
+    def handle_close(self) -> None:
+        """Close; what was sent and not read is read away first, else the kernel takes our last answer back.
+
+        Waitress closes twice when a client goes away while there is something to read.
+        """
+        if self.socket is None:
+            return
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+            for _ in range(64):
+                if not self.socket.recv(65536):
+                    break
+        super().handle_close()
+        self.unread = b""
+        if self.request is not None:
+            self.request.close()
+        self.server.waiting.leave(self)
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        sent = bool(super()._flush_some(do_close))
+        if sent:
+            self.moved = time.monotonic()
+        return sent
