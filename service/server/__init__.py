@@ -37,7 +37,9 @@ PATIENCE = 10.0  # seconds until draining ends, whatever is still running
 DESCRIPTORS = 10_240  # that a process may have open, if the system lets it; macOS gives no more
 MOST = 4_000  # connections of a process, if half of its descriptors are that many; databases and uploads want some too
 UNREAD = 64 * 1024 * 1024  # bytes of answers that clients do not read
+UNSENT = 128 * 1024  # bytes of answers that the kernel takes before they can be sent; else megabytes for each client
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+LOOK = 1.0  # seconds between two looks at how long connections have had
 REST = 0.5  # seconds without new connections, when one could not be had
 SELDOM = 60.0  # seconds between two log lines of the same kind
 
@@ -125,6 +127,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
     def handle_accept(self) -> None:
         self.take_in()
 
+    def set_socket_options(self, conn: socket.socket) -> None:
+        super().set_socket_options(conn)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+
     def take_in(self) -> bool:
         """Take in a connection; whether there was one."""
         try:
@@ -174,7 +181,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         metrics.board.tell(len(self.active_channels), queued, self.waiting.count())
         now = time.monotonic()
         if now >= self._looks_at:
-            self._looks_at = now + 1
+            self._looks_at = now + LOOK
             self._look(now)
 
     def _warn(self, text: str, *values: Any) -> None:

@@ -20,7 +20,7 @@ KEPT_AT_ONCE = 64 * 1024 * 1024  # bytes of all bodies that this process has, in
 FIELDS = 100  # of a header
 LINE = 4096  # bytes that part the chunks of a body, or follow the last
 
-START = re.compile(rb"[!-~]+ [^\x00- \x7f]+ HTTP/1\.[01]")
+START = re.compile(rb"[!-~]+ [!-~]+ HTTP/1\.[01]")
 FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
 HOST = re.compile(rb"([A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t -~\x80-\xff]*)?")

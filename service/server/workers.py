@@ -93,7 +93,7 @@ class Workers:
             yield status
             if not self.stopping:
                 metrics.board.leave(process)
-                self.replace(f"worker {process} ended with status {status}", lived)
+                self.replace(f"worker {process} ended with status {os.waitstatus_to_exitcode(status)}", lived)
 
     def replace(self, why: str, lived: float) -> None:
         """Have another one started, at once or after a while."""

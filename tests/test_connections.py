@@ -1,0 +1,422 @@
+"""Connections: each step of a request has its time, there is room for one more client, and little is held for any.
+
+With a small application in this process, and with the real server where descriptors and processor time are counted.
+"""
+
+import contextlib
+import json
+import re
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import server as package
+from service.server import connection, reading
+from tests.serving import chat, fill, serving
+from tests.test_waiting import HELLO, House, finished
+
+BIG = bytes(8 * 1024 * 1024)
+PATIENCE = 10
+
+
+class Shop(House):
+    """A server whose application tells how long the body was, or answers with very much."""
+
+    def answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        if environ["PATH_INFO"].startswith("/wait/"):
+            return super().answer(environ, start_response)
+        self.begun += 1
+        length = len(environ["wsgi.input"].read())
+        told = BIG if environ["PATH_INFO"] == "/big" else f"{length};".encode() + HELLO
+        start_response("200 OK", [("Content-Length", str(len(told)))])
+        return [told]
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        client.sendall(sent)
+        return client
+
+    @property
+    def connections(self) -> list[Any]:
+        return list(self.server.active_channels.values())
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        limit = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < limit
+            self.server.pull_trigger()
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    made = Shop(threads=2)
+    yield made
+    made.stop()
+
+
+def everything(client: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    found = b""
+    with client, contextlib.suppress(ConnectionResetError):
+        while part := client.recv(65536):
+            found += part
+    return found
+
+
+def get(path: str = "/", *lines: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: a", *lines, "", ""]).encode()
+
+
+LAST = get("/", "Connection: close")
+
+
+def answered(client: socket.socket, sent: bytes = get()) -> None:
+    """Ask on a connection that stays open."""
+    client.sendall(sent)
+    found = b""
+    while not found.endswith(HELLO):
+        part = client.recv(65536)
+        assert part, found
+        found += part
+
+
+# Time.
+
+
+def head(length: int = 100_000) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds", "has_been_long_enough"),
+    [
+        (b"", 59, False),
+        (b"", 61, True),
+        (b"\r\n\r\n", 61, True),
+        (b"GET / HT", 19, False),
+        (b"GET / HT", 21, True),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: 1\r\n", 21, True),
+        (head(), 29, False),
+        (head(), 31, True),
+        (head() + bytes(20_000), 45, False),
+        (head() + bytes(20_000), 51, True),
+        (head() + bytes(99_999), 120, False),
+        (head(8_000_000) + bytes(3_000_000), 299, False),
+        (head(8_000_000) + bytes(3_000_000), 301, True),
+        (get("/wait/20/nothing"), 3_000, False),
+    ],
+)
+def test_each_step_has_its_time(sent: bytes, seconds: float, has_been_long_enough: bool, shop: Shop) -> None:
+    with shop.connect(sent) as client:
+        shop.until(lambda: shop.connections)
+        (one,) = shop.connections
+        expected = len(sent) - len(head(8_000_000)) - 2 if b"Length" in sent else 0
+
+        def has_come() -> bool:
+            if not sent.strip():
+                return True
+            return bool(one.is_aside or (one.request and one.request.body_bytes_received >= expected))
+
+        shop.until(has_come)
+        assert one.is_overdue(one.since + seconds) is has_been_long_enough
+        assert client.fileno() >= 0
+
+
+def test_the_time_of_a_connection_that_was_answered_begins_anew(shop: Shop) -> None:
+    with shop.connect() as client:
+        answered(client)
+        (one,) = shop.connections
+        shop.until(one.is_idle)
+        assert not one.is_overdue(one.moved + 59)
+        assert one.is_overdue(max(one.moved, one.since) + 61)
+
+
+def test_who_does_not_read_the_answer_has_its_time_too(shop: Shop) -> None:
+    with shop.connect(get("/big")):
+        shop.until(lambda: shop.connections and shop.connections[0].total_outbufs_len)
+        (one,) = shop.connections
+        shop.until(lambda: not one.requests)
+        assert not one.is_overdue(max(one.moved, one.since) + 29)
+        assert one.is_overdue(max(one.moved, one.since) + 31)
+        one.moved = one.since + 301  # it has read all the time, and very slowly
+        assert one.is_overdue(one.since + 301)
+
+
+@pytest.mark.parametrize(
+    ("step", "sent"), [("IDLE", b""), ("HEADER", b"GET / HT"), ("WHOLE", head() + b"a"), ("UNREAD", get("/big"))]
+)
+def test_when_the_time_is_over_the_connection_is_closed(
+    step: str, sent: bytes, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, step, 0.05)
+    monkeypatch.setattr(package, "LOOK", 0.01)
+    with shop.connect(sent):
+        if step == "UNREAD":
+            shop.until(lambda: shop.begun)
+        shop.until(lambda: not shop.connections)
+
+
+def test_of_those_who_leave_very_much_unread_the_slowest_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "LOOK", 0.01)
+    monkeypatch.setattr(package, "UNREAD", 3 * len(BIG))
+    clients = [shop.connect(get("/big")) for _ in range(12)]
+    shop.until(lambda: shop.begun == 12 and not any(one.requests for one in shop.connections))
+    shop.until(lambda: sum(one.total_outbufs_len for one in shop.connections) <= 3 * len(BIG))
+    assert shop.connections
+    for client in clients:
+        client.close()
+
+
+# Room.
+
+
+def test_a_new_client_is_taken_however_many_say_nothing(shop: Shop) -> None:
+    shop.server.room = 20
+    silent = [shop.connect(b"GET / HT" if number % 2 else b"") for number in range(100)]
+    for _ in range(10):
+        assert everything(shop.connect(LAST)).endswith(HELLO)
+    assert len(shop.connections) <= 20
+    for client in silent:
+        client.close()
+
+
+def test_who_has_asked_before_stays_longer_than_who_has_not(shop: Shop) -> None:
+    shop.server.room = 20
+    with shop.connect() as known, contextlib.ExitStack() as strangers:
+        for _ in range(50):
+            strangers.enter_context(shop.connect())
+            answered(known)
+        time.sleep(0.01)
+        for _ in range(100):
+            strangers.enter_context(shop.connect())
+        assert everything(shop.connect(LAST)).endswith(HELLO)
+        answered(known)
+
+
+def test_who_waits_for_an_answer_is_not_closed_for_others(shop: Shop) -> None:
+    shop.server.room = 20
+    waiters = [shop.ask("/wait/20/news", who=str(number)) for number in range(19)]
+    shop.settle(19)
+    for _ in range(60):
+        assert everything(shop.connect(LAST)).endswith(HELLO)
+    shop.settle(19)
+    shop.happen("news")
+    assert [finished(waiter) for waiter in waiters] == [HELLO] * 19
+
+
+def test_no_more_wait_than_leave_half_of_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "MOST", 20)
+    shop = Shop()
+    try:
+        waiters = [shop.ask("/wait/20/news", who=str(number)) for number in range(15)]
+        assert [finished(waiter) for waiter in waiters[10:]] == [HELLO] * 5
+        shop.settle(10)
+        shop.happen("news")
+        assert [finished(waiter) for waiter in waiters[:10]] == [HELLO] * 10
+    finally:
+        shop.stop()
+
+
+def test_a_client_that_goes_while_it_waits_makes_room_for_another(shop: Shop) -> None:
+    shop.ask("/wait/20/nothing").close()
+    shop.until(lambda: shop.begun)
+    shop.settle(0)
+    shop.until(lambda: not shop.connections)
+
+
+# Bytes.
+
+
+def test_many_requests_at_once_are_answered_one_after_the_other(shop: Shop) -> None:
+    client = shop.connect()
+    many = b"".join(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % n + bytes(n) for n in range(200))
+    client.sendall(many + LAST)
+    told = everything(client)
+    assert re.findall(rb"(\d+);hello", told) == [b"%d" % n for n in range(200)] + [b"0"]
+
+
+def test_who_asks_and_asks_without_reading_gets_one_answer_at_a_time(shop: Shop) -> None:
+    client = shop.connect(get("/big") * 500)
+    shop.until(lambda: shop.connections and shop.connections[0].total_outbufs_len)
+    (one,) = shop.connections
+    shop.until(lambda: not one.requests)
+    assert shop.begun == 1
+    assert len(one.unread) <= 2 * 8192
+    client.close()
+    shop.until(lambda: not shop.connections)
+
+
+def test_what_all_clients_send_at_once_is_bounded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "KEPT_AT_ONCE", 100_000)
+    monkeypatch.setattr(reading._Body, "kept", reading._Kept())
+    with shop.connect(head(90_000) + bytes(80_000)) as first:
+        shop.until(lambda: shop.connections and shop.connections[0].request)
+        (one,) = shop.connections
+        shop.until(lambda: one.request.body_bytes_received == 80_000)
+        refused = everything(shop.connect(head(50_000) + bytes(50_000)))
+        assert refused.startswith(b"HTTP/1.1 503") and b'"storage_unavailable"' in refused and b"Retry-After" in refused
+        assert shop.begun == 0
+        answered(first, bytes(10_000))
+    assert b"50000;hello" in everything(shop.connect(head(50_000) + bytes(50_000) + LAST))
+    shop.connect(head(90_000) + bytes(80_000)).close()
+    shop.until(lambda: not shop.connections)
+    assert b"90000;hello" in everything(shop.connect(head(90_000) + bytes(90_000) + LAST))
+
+
+# What is not HTTP, or could be read in two ways.
+
+POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+MALFORMED = [
+    b"GET /\r\n\r\n",
+    b"GET / HTTP/0.9\r\n\r\n",
+    b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+    b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /?a=\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"get / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / http/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    b"GET / HTTP/1.1\r\n: a\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n folded\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\n\tX: 1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\rY: 2\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\nY: 2\r\n\r\n",
+    b"GET / HTTP/1.1\nHost: a\n\n\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n",
+    POST + b"Content-Length: %s\r\n\r\n" % (b"1" * 5_000),
+    POST + b"Content-Length: +1\r\n\r\na",
+    POST + b"Content-Length: 1_0\r\n\r\na",
+    POST + b"Content-Length: 0x1\r\n\r\na",
+    POST + b"Content-Length:\r\n\r\na",
+    POST + b"Content-Length: 1, 1\r\n\r\na",
+    POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na",
+    POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    POST + b"Transfer-Encoding:\r\n\r\n0\r\n\r\n",
+    POST.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    CHUNKED + b"zz\r\n",
+    CHUNKED + b"\r\n0\r\n\r\n",
+    CHUNKED + b"1 \r\na\r\n0\r\n\r\n",
+    CHUNKED + b"1\n\r\na\r\n0\r\n\r\n",
+    CHUNKED + b"1;\n\r\na\r\n0\r\n\r\n",
+    CHUNKED + b"0x1\r\na\r\n0\r\n\r\n",
+    CHUNKED + b"-1\r\na\r\n0\r\n\r\n",
+    CHUNKED + b"1\r\nab\r\n0\r\n\r\n",
+    CHUNKED + b"1\r\na\n0\r\n\r\n",
+    CHUNKED + b"f" * 16 + b"\r\na",
+    CHUNKED + b"1;" + b"x" * 5_000,
+    CHUNKED + b"0\r\nno field\r\n\r\n",
+    CHUNKED + b"0\r\n" + b"A: 1\r\n" * 2_000,
+]
+
+
+def shown(text: Any) -> str:
+    return repr(text if isinstance(text, int) or len(text) < 90 else text[:60] + b"..." + text[-20:])
+
+
+@pytest.mark.parametrize("malformed", MALFORMED, ids=shown)
+def test_what_is_malformed_or_ambiguous_is_refused_and_the_connection_closed(malformed: bytes, shop: Shop) -> None:
+    told = everything(shop.connect(malformed + LAST))
+    (answer,) = re.split(rb"(?=HTTP/1\.\d \d)", told)[1:]
+    assert answer.split()[1] == b"400"
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "bad_request"
+    assert b"Connection: close\r\n" in answer
+    assert shop.begun == 0
+
+
+def test_more_fields_than_anybody_needs_are_too_much(shop: Shop) -> None:
+    assert everything(shop.connect(get("/", *["A: 1"] * 99, "Connection: close"))).split()[1] == b"431"
+    assert everything(shop.connect(get("/", *["A: 1"] * 98, "Connection: close"))).split()[1] == b"200"
+
+
+@pytest.mark.parametrize(
+    ("sent", "length"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", 0),
+        (b"GET / HTTP/1.0\r\nHost: a\r\n\r\n", 0),
+        (b"\r\n\r\n" + LAST, 0),
+        (LAST.replace(b"Host: a", b"hOST:a.example:8080"), 0),
+        (LAST.replace(b"Host: a", b"Host: [::1]:8080 "), 0),
+        (LAST.replace(b"Host: a", b"Host:"), 0),
+        (LAST.replace(b" / ", b" http://a/?b=c "), 0),
+        (POST + b"Connection: close\r\nContent-Length: 003\r\n\r\nabc", 3),
+        (POST + b"Connection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", 3),
+        (CHUNKED.replace(b"chunked", b"Chunked") + b"3\r\nabc\r\n0\r\n\r\n" + LAST, 3),
+        (CHUNKED + b'000a;a=b;c="d"\r\n0123456789\r\n1\r\n\n\r\n0;x\r\nA: 1\r\nB:\r\n\r\n' + LAST, 11),
+    ],
+    ids=shown,
+)
+@pytest.mark.parametrize("pieces", [1, 1000])
+def test_what_is_by_the_letter_is_answered(sent: bytes, length: int, pieces: int, shop: Shop) -> None:
+    client = shop.connect()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    step = max(1, len(sent) // pieces)
+    for start in range(0, len(sent), step):
+        client.sendall(sent[start : start + step])
+    assert b"%d;hello" % length in everything(client)
+
+
+# Descriptors.
+
+
+@pytest.mark.slow
+def test_without_descriptors_it_rests_and_goes_on_when_there_are_some(tmp_path: Path) -> None:
+    fill(tmp_path / "data", chat())
+    with serving(tmp_path / "data") as served, contextlib.ExitStack() as crowd:
+        assert served.call("GET", "/readyz").status == 200
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (64, 10_240))
+        for _ in range(200):
+            client = crowd.enter_context(socket.create_connection((served.host, served.port), timeout=PATIENCE))
+            client.sendall(b"GET / HT")
+        before, written = spent(served.process.pid), len(served.errors)
+        time.sleep(3)
+        assert spent(served.process.pid) - before < 1.0
+        assert len(served.errors) - written < 10_000
+        assert served.call("GET", "/healthz").status == 200
+        assert "cannot take a connection: Too many open files" in served.errors
+        assert "Traceback" not in served.errors
+        crowd.close()
+        assert {served.call("GET", "/readyz").status for _ in range(20)} == {200}
+        assert served.stop() == 0
+
+
+@pytest.mark.slow
+def test_it_takes_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
+    fill(tmp_path / "data", chat())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with serving(tmp_path / "data", "--workers", "2") as served:
+            served.call("GET", "/healthz")
+            for process in served.workers:
+                assert resource.prlimit(process, resource.RLIMIT_NOFILE) == (min(hard, 10_240), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def spent(process: int) -> float:
+    """Seconds of processor time."""
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / 100
