@@ -1,0 +1,142 @@
+"""The processes of a server: replaced when they die, at once or ever more slowly, and never without their parent."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.server.workers import Workers
+from tests.serving import ROOT, chat, fill, serving
+from tests.test_serve import Caller
+
+PATIENCE = 15
+
+
+@pytest.fixture
+def parent() -> Iterator[Workers]:
+    """What keeps one worker running, in this process, without running it."""
+    with socket.socket() as sock:
+        made = Workers(lambda _: 0, sock, 1)
+        made.due.clear()
+        yield made
+        for descriptor in (made.lifeline, made.our_end, made.woken, made.wakes):
+            os.close(descriptor)
+
+
+def pauses(parent: Workers, *lives: float) -> list[int]:
+    """How long it waits before it replaces workers that lived so many seconds, one after the other."""
+    found = []
+    for lived in lives:
+        now = time.monotonic()
+        parent.replace("worker 1 ended with status 1", lived)
+        found.append(round(parent.due.pop() - now))
+    return found
+
+
+def test_workers_that_die_young_are_replaced_ever_more_slowly(parent: Workers) -> None:
+    assert pauses(parent, *[0.1] * 10) == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_good_life_makes_the_next_replacement_quick_again(parent: Workers) -> None:
+    assert pauses(parent, 1, 1, 1, 59, 61, 1, 1) == [0, 1, 2, 4, 0, 1, 2]
+
+
+def test_a_worker_that_cannot_be_forked_is_tried_again(
+    parent: Workers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    parent.due = [0.0]
+    parent.start_due()
+    assert len(parent.due) == 1
+    assert "a worker cannot be started: Resource temporarily unavailable; starting another" in caplog.text
+
+
+FAILING = """
+import logging, socket, sys
+from service.server.workers import Workers
+logging.basicConfig(format="%(message)s")
+def work(lifeline):
+    raise RuntimeError("no database")
+sys.exit(Workers(work, socket.socket(), 2).run())
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_start_do_not_keep_the_host_busy_and_end_when_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        parent = subprocess.Popen([sys.executable, "-c", FAILING], cwd=ROOT, stderr=errors)
+    try:
+        until(lambda: "in 4 s" in log.read_text())
+        parent.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        assert parent.wait(PATIENCE) == 0
+        assert time.monotonic() - begun < 2
+    finally:
+        parent.kill()
+    said = [
+        line.partition("; ")[2] for line in log.read_text().splitlines() if line.startswith("worker ") and ";" in line
+    ]
+    assert said == ["starting another"] + [f"starting another in {pause} s" for pause in (1, 2, 4)]
+    assert log.read_text().count("RuntimeError: no database") == 4
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_again_and_again_are_replaced_in_the_end(tmp_path: Path) -> None:
+    fill(tmp_path / "data", chat())
+    with serving(tmp_path / "data", "--workers", "2") as server:
+        server.call("GET", "/healthz")
+        for _ in range(3):
+            victim = server.workers[0]
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: len(set(server.workers) - {victim}) == 2)  # noqa: B023
+            assert f"worker {victim} ended with status -9" in server.errors
+        assert {server.call("GET", "/readyz").status for _ in range(10)} == {200}
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_without_their_parent_workers_answer_what_was_asked_and_end(tmp_path: Path) -> None:
+    fill(tmp_path / "data", chat(30))
+    with serving(tmp_path / "data", "--workers", "2") as server:
+        callers = [Caller(server, server.log_in()) for _ in range(4)]
+        workers = server.workers
+        for caller in callers:
+            caller.start()
+        time.sleep(0.5)
+        server.process.kill()
+        until(lambda: not any(is_running(worker) for worker in workers))
+        for caller in callers:
+            caller.join(PATIENCE)
+        outcomes = sum((caller.outcomes for caller in callers), Counter[str]())
+        assert set(outcomes) == {"answered", "refused"}, outcomes
+        assert outcomes["refused"] == 4
+        assert server.errors.count("the parent process is gone; stopping") == 2
+        with socket.socket() as another:  # nobody holds the port any more
+            another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            another.bind((server.host, server.port))
+
+
+def is_running(process: int) -> bool:
+    """Whether it is there, and not only waits for somebody to take note of its end."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
