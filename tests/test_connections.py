@@ -8,6 +8,8 @@ import json
 import re
 import resource
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,12 +27,18 @@ PATIENCE = 10
 
 
 class Shop(House):
-    """A server whose application tells how long the body was, or answers with very much."""
+    """A server whose application tells how long the body was, answers with very much, or keeps its thread."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self.goes_on = threading.Event()
+        super().__init__(threads)
 
     def answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         if environ["PATH_INFO"].startswith("/wait/"):
             return super().answer(environ, start_response)
         self.begun += 1
+        if environ["PATH_INFO"] == "/hold":
+            self.goes_on.wait(PATIENCE)
         length = len(environ["wsgi.input"].read())
         told = BIG if environ["PATH_INFO"] == "/big" else f"{length};".encode() + HELLO
         start_response("200 OK", [("Content-Length", str(len(told)))])
@@ -96,9 +104,9 @@ def head(length: int = 100_000) -> bytes:
 @pytest.mark.parametrize(
     ("sent", "seconds", "has_been_long_enough"),
     [
-        (b"", 59, False),
-        (b"", 61, True),
-        (b"\r\n\r\n", 61, True),
+        (b"", 74, False),
+        (b"", 76, True),
+        (b"\r\n\r\n", 76, True),
         (b"GET / HT", 19, False),
         (b"GET / HT", 21, True),
         (b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: 1\r\n", 21, True),
@@ -133,8 +141,8 @@ def test_the_time_of_a_connection_that_was_answered_begins_anew(shop: Shop) -> N
         answered(client)
         (one,) = shop.connections
         shop.until(one.is_idle)
-        assert not one.is_overdue(one.moved + 59)
-        assert one.is_overdue(max(one.moved, one.since) + 61)
+        assert not one.is_overdue(one.moved + 74)
+        assert one.is_overdue(max(one.moved, one.since) + 76)
 
 
 def test_who_does_not_read_the_answer_has_its_time_too(shop: Shop) -> None:
@@ -230,6 +238,22 @@ def test_a_client_that_goes_while_it_waits_makes_room_for_another(shop: Shop) ->
     shop.until(lambda: not shop.connections)
 
 
+def test_nothing_is_done_for_who_hung_up_before_the_turn_came(shop: Shop) -> None:
+    with shop.connect(get("/hold")), shop.connect(get("/hold")):
+        shop.until(lambda: shop.begun == 2)
+        for _ in range(5):
+            impatient = shop.connect(get())
+            impatient.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            impatient.close()
+        half_closed = shop.connect(get("/", "Connection: close"))
+        half_closed.shutdown(socket.SHUT_WR)
+        shop.until(lambda: len(shop.connections) == 8 and all(one.requests for one in shop.connections))
+        shop.goes_on.set()
+        assert everything(half_closed).endswith(HELLO)
+        shop.until(lambda: len(shop.connections) == 2)
+        assert shop.begun == 3
+
+
 # Bytes.
 
 
@@ -254,7 +278,8 @@ def test_who_asks_and_asks_without_reading_gets_one_answer_at_a_time(shop: Shop)
 
 def test_what_all_clients_send_at_once_is_bounded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "KEPT_AT_ONCE", 100_000)
-    monkeypatch.setattr(reading._Body, "kept", reading._Kept())
+    kept = reading._Kept()
+    monkeypatch.setattr(reading._Body, "kept", kept)
     with shop.connect(head(90_000) + bytes(80_000)) as first:
         shop.until(lambda: shop.connections and shop.connections[0].request)
         (one,) = shop.connections
@@ -263,9 +288,11 @@ def test_what_all_clients_send_at_once_is_bounded(shop: Shop, monkeypatch: pytes
         assert refused.startswith(b"HTTP/1.1 503") and b'"storage_unavailable"' in refused and b"Retry-After" in refused
         assert shop.begun == 0
         answered(first, bytes(10_000))
+    shop.until(lambda: kept.left == 100_000)
     assert b"50000;hello" in everything(shop.connect(head(50_000) + bytes(50_000) + LAST))
-    shop.connect(head(90_000) + bytes(80_000)).close()
-    shop.until(lambda: not shop.connections)
+    with shop.connect(head(90_000) + bytes(80_000)):
+        shop.until(lambda: kept.left == 20_000)
+    shop.until(lambda: kept.left == 100_000)
     assert b"90000;hello" in everything(shop.connect(head(90_000) + bytes(90_000) + LAST))
 
 

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from waitress.adjustments import Adjustments
@@ -71,7 +72,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
-        self.room = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self.room = min(MOST, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
         self.watch = Watch()
         self._rests_until = self._looks_at = 0.0
@@ -133,7 +134,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
 
     def take_in(self) -> bool:
-        """Take in a connection; whether there was one."""
+        """Take in a connection; whether there may be another."""
         try:
             accepted = self.accept()
             if accepted is None:
@@ -142,8 +143,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         except OSError as error:  # macOS: also of a client that has gone
             if error.errno in EXHAUSTED:
                 self._warn("cannot take a connection: %s", error.strerror)
-                self._make_room()
                 self._rests_until = time.monotonic() + REST
+                return self._make_room()
             return False
         if len(self.active_channels) >= self.room:
             self._warn("%s connections, no room for more: closing those that have asked nothing for long", self.room)
@@ -168,7 +169,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 channel.handle_close()
         unread = [channel for channel in self.active_channels.values() if channel.total_outbufs_len]
         total = sum(channel.total_outbufs_len for channel in unread)
-        for channel in sorted(unread, key=lambda channel: float(channel.moved)):
+        for channel in sorted(unread, key=attrgetter("moved")):
             if total <= UNREAD:
                 break
             total -= channel.total_outbufs_len
@@ -204,8 +205,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News = nothing) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
-
-    _raise_limit()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if _descriptors(soft) < _descriptors(hard):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors(hard), hard))
 
     def work(lifeline: int | None = None) -> int:
         return _work(make_application, sock, settings, news, lifeline)
@@ -216,13 +219,9 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
     return Workers(work, sock, settings.workers).run()
 
 
-def _raise_limit() -> None:
-    """Let this process and its workers open as many descriptors as the system lets them, within reason."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+def _descriptors(limit: int) -> int:
+    """How many descriptors we open under a limit of the system's."""
+    return DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, DESCRIPTORS)
 
 
 def _work(

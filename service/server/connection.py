@@ -15,7 +15,7 @@ from service.edge import Answered, log
 from service.server.reading import Request
 from service.waiting import Pause
 
-IDLE = 60.0  # seconds in which nothing need be asked
+IDLE = 75.0  # seconds in which nothing need be asked; reverse proxies let go after 60, and should be first
 HEADER = 20.0  # seconds in which the header of a request must be whole, however slowly it comes
 SLACK = 30.0  # seconds after which the rest of a request must come at a least rate
 RATE = 1024  # bytes a second
@@ -144,6 +144,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
     def service(self) -> None:
         """Answer a request, or put it aside if it waits. In a thread of its own."""
         self.since = time.monotonic()
+        if self.has_hung_up():
+            self.connected = False  # nothing is done for it then
+            self.server.pull_trigger()
         try:
             super().service()
         except Pause as pause:
@@ -154,6 +157,16 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.server.pull_trigger()
         else:
             self.was_answered, self.since = True, time.monotonic()
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has reset the connection; one that merely sends no more may still read."""
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except (ConnectionError, AttributeError):  # closed by now
+            return True
+        except OSError:  # there is nothing to read
+            pass
+        return False
 
     def call_back(self) -> None:
         """Let a request that waits be answered now."""

@@ -34,14 +34,14 @@ class _Kept:
     """The bytes of bodies that are kept at the moment."""
 
     def __init__(self) -> None:
-        self._left, self._lock = KEPT_AT_ONCE, threading.Lock()
+        self.left, self._lock = KEPT_AT_ONCE, threading.Lock()
 
     def take(self, count: int) -> bool:
         """Take some of the room that is left, or give it back; whether there is as much."""
         with self._lock:
-            if count > self._left:
+            if count > self.left:
                 return False
-            self._left -= count
+            self.left -= count
             return True
 
 

@@ -89,7 +89,10 @@ class Workers:
             process, status = os.waitpid(-1, os.WNOHANG)
             if not process:
                 break
-            lived = time.monotonic() - self.running.pop(process)
+            begun = self.running.pop(process, None)
+            if begun is None:
+                continue  # as process 1 of a container, we are also handed what others leave behind
+            lived = time.monotonic() - begun
             yield status
             if not self.stopping:
                 metrics.board.leave(process)

@@ -29,12 +29,17 @@ from tests.torture import Figure
 
 MESSAGES = f"/api/v1/chats/{SESSION}/messages"
 READERS, WRITERS = 6, 2
-IDLE, SLOW, DRIPPING, ENDLESS, DEAF, ABORTING, GARBLED = 3_000, 200, 50, 4, 50, 4, 2
+HOSTILE = IDLE, SLOW, DRIPPING, ENDLESS, DEAF, ABORTING, GARBLED = 3_000, 200, 50, 4, 50, 4, 2
 MIB = 1024 * 1024
 
 
 class Good(threading.Thread):
-    """A client that asks on a connection that it keeps, until the server takes no more connections."""
+    """A client that asks and asks, until the server takes no more connections.
+
+    Without pauses it keeps its connection; with them it does not, since a server may close what is idle at any time.
+    """
+
+    pause = 0.0  # seconds
 
     def __init__(self, server: Served, token: str) -> None:
         super().__init__(daemon=True)
@@ -44,7 +49,7 @@ class Good(threading.Thread):
         self.is_over = False
 
     def requests(self) -> Iterator[tuple[str, str, Any, int]]:
-        """Method, path, body and the status that is expected; pauses are its own."""
+        """Method, path, body and the status that is expected."""
         while True:
             yield "GET", f"{MESSAGES}?limit=20", None, 200
 
@@ -67,35 +72,41 @@ class Good(threading.Thread):
             except (OSError, http.client.HTTPException) as error:
                 self.outcomes[f"lost: {error!r}"] += 1
                 connection.close()
+            if self.pause:
+                connection.close()
+                time.sleep(self.pause)
         connection.close()
 
 
 class Writer(Good):
     """Sends messages, a few every second."""
 
+    pause = 0.2
+
     def requests(self) -> Iterator[tuple[str, str, Any, int]]:
         while True:
             yield "POST", MESSAGES, {"content": {"text": "What is new?"}}, 201
-            time.sleep(0.2)
 
 
 class Visitor(Good):
     """Logs in now and then."""
 
+    pause = 1.0
+
     def requests(self) -> Iterator[tuple[str, str, Any, int]]:
         while True:
             yield "POST", "/api/v1/auth/login", {"email": "alice@example.com", "password": PASSWORD}, 200
-            time.sleep(1)
 
 
 class Waiter(Good):
     """Waits for what is new."""
 
+    pause = 0.2
+
     def requests(self) -> Iterator[tuple[str, str, Any, int]]:
         after = self.server.call("GET", "/api/v1/updates", token=self.token).data["after"]
         while True:
             yield "GET", f"/api/v1/updates?wait=5&after={after}", None, 200
-            time.sleep(0.2)
 
 
 class Seen:
@@ -176,17 +187,17 @@ def figures(people: list[Good], besieged: float, ended: float, seen: Seen) -> It
     taken = [pair for person in quick_ones for pair in person.answered if pair[0] < ended]
     alone = [took for begun, took in taken if begun < besieged]
     beside = [took for begun, took in taken if begun >= besieged]
-    assert min(len(alone), len(beside)) > 100, "next to nothing was answered"
+    assert min(len(alone), len(beside)) > 20, "next to nothing was answered"
     yield Figure("Good clients alone", told(alone))
-    yield Figure(f"Good clients beside {IDLE} silent and {SLOW + DRIPPING + ENDLESS + DEAF} hostile ones", told(beside))
-    assert percentile(beside, 99) < 5, "good clients wait for long"
+    yield Figure(f"Good clients beside {IDLE} silent and {sum(HOSTILE) - IDLE} hostile ones", told(beside))
+    assert percentile(beside, 99) < 15, "good clients wait for long"
     for number, (first, last) in enumerate(seen.thirds(seen.memory)):
         yield Figure(f"Memory of worker {number + 1}, first and last third", f"{first:.0f} MiB, {last:.0f} MiB")
         assert last < first * 1.15 + 24, "memory grows"
-    for number, (few, many) in enumerate(seen.thirds(seen.descriptors)):
-        most = max(row[number] for row in seen.descriptors)
-        yield Figure(f"Descriptors of worker {number + 1}, first and last third", f"{few:.0f}, {many:.0f}; most {most}")
-        assert most < 10_000, "descriptors leak"
+    open_ones = [sum(row) for row in seen.descriptors]
+    first, last = seen.thirds([[count] for count in open_ones])[0]
+    yield Figure("Descriptors of all workers, first and last third", f"{first:.0f}, {last:.0f}; most {max(open_ones)}")
+    assert last < sum(HOSTILE) + 500, "descriptors leak"
     if seen.wal:
         yield Figure("Write-ahead log at most", f"{max(seen.wal) / MIB:.0f} MiB")
         assert max(seen.wal) < 256 * MIB
@@ -218,26 +229,16 @@ class Hostile:
 
     def __init__(self, host: str, port: int, token: str) -> None:
         self.address = host, port
+        self.tasks: list[asyncio.Task[None]] = []
         self.page = f"GET {MESSAGES}?limit=100 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
 
     async def run(self) -> None:
         """Be a nuisance until standard input ends."""
-        kinds = {
-            self.idle: IDLE,
-            self.slow: SLOW,
-            self.dripping: DRIPPING,
-            self.endless: ENDLESS,
-            self.deaf: DEAF,
-            self.aborting: ABORTING,
-            self.garbled: GARBLED,
-        }
-        for kind, count in kinds.items():
-            for _ in range(count):
-                self.tasks.append(asyncio.create_task(self.again_and_again(kind)))
+        kinds = (self.idle, self.slow, self.dripping, self.endless, self.deaf, self.aborting, self.garbled)
+        for kind, count in zip(kinds, HOSTILE, strict=True):
+            self.tasks += [asyncio.create_task(self.again_and_again(kind)) for _ in range(count)]
         await asyncio.to_thread(sys.stdin.buffer.read)
         os._exit(0)
-
-    tasks: list["asyncio.Task[None]"] = []
 
     async def again_and_again(self, kind: Callable[[socket.socket], Awaitable[None]]) -> None:
         await asyncio.sleep(random.random() * 2)
