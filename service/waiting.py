@@ -53,8 +53,8 @@ class WaitingRoom:
     between its own look and its coming here.
     """
 
-    def __init__(self, news: News, call_back: Callable[[Any], None], most: int = MOST) -> None:
-        self._news, self._call_back, self._most = news, call_back, min(most, MOST)
+    def __init__(self, news: News, call_back: Callable[[Any], None], most: int) -> None:
+        self._news, self._call_back, self._most = news, call_back, most
         self._waiting: dict[Any, Pause] = {}
         self._touched: dict[str, int] = {}  # the turn at which a topic was last touched
         self._turn = 0
@@ -74,7 +74,8 @@ class WaitingRoom:
         """Whether one more request of a caller may wait."""
         with self._changed:
             own = sum(pause.who == who for pause in self._waiting.values())
-            return not self._is_closed and len(self._waiting) < self._most and own < MOST_OF_ONE
+            room = min(self._most, MOST)
+            return not self._is_closed and len(self._waiting) < room and own < MOST_OF_ONE
 
     def admit(self, waiter: Any, pause: Pause) -> None:
         """Put a request aside."""
