@@ -21,6 +21,8 @@ from service.signature import LowerBound, UpperBound
 DEEPEST = 100
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
 
+_Place = tuple[()] | tuple[Any, str | int]  # inside another: that one, and the name or index of the step
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -38,7 +40,7 @@ def read_json(raw: bytes) -> dict[str, Any]:
         raise InvalidJson(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
     except ValueError:  # of Python's own limit
         raise InvalidJson("The body holds an integer of thousands of digits.") from None
-    _check(value, "$")
+    _check(value)
     if not isinstance(value, dict):
         raise InvalidBody("$: expected object")
     return value
@@ -186,22 +188,33 @@ def _refuse_constant(word: str) -> None:
     raise InvalidJson(f"The body is not JSON: {word}.")
 
 
-def _check(value: Any, place: str, depth: int = 0) -> None:
-    """Refuse what JSON can spell and nothing else can hold: lone surrogates, NUL, infinite numbers, abysses."""
+def _check(value: Any, place: _Place = (), depth: int = 0) -> None:
+    """Refuse what JSON can spell and nothing else can hold: lone surrogates, NUL, infinite numbers, abysses.
+
+    Places are spelt where there is a fault: a text for each would cost as much as the names above it are long.
+    """
     if depth >= DEEPEST and isinstance(value, dict | list):
         raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.")
     if isinstance(value, str):
         if "\0" in value:
-            raise InvalidJson(f"{place}: NUL characters are not taken")
+            raise InvalidJson(f"{_spell(place)}: NUL characters are not taken")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise InvalidJson(f"{place}: lone surrogate")
+            raise InvalidJson(f"{_spell(place)}: lone surrogate")
     elif isinstance(value, dict):
         for name, member in value.items():
             _check(name, place, depth)
-            _check(member, f"{place}.{name}", depth + 1)
+            _check(member, (place, name), depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             if type(item) is not int:
-                _check(item, f"{place}[{index}]", depth + 1)
+                _check(item, (place, index), depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise InvalidJson(f"{place}: number out of range")
+        raise InvalidJson(f"{_spell(place)}: number out of range")
+
+
+def _spell(place: _Place) -> str:
+    """A place as people read it: `$.location[2]`."""
+    if not place:
+        return "$"
+    above, step = place
+    return f"{_spell(above)}[{step}]" if isinstance(step, int) else f"{_spell(above)}.{step}"

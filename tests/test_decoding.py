@@ -1,6 +1,7 @@
 """Bodies and query strings: what is taken, what is refused and where the fault is said to be (contract, section 2)."""
 
 import json
+import time
 
 import pytest
 
@@ -111,6 +112,12 @@ class TestBodies:
             assert len(eve.put("/everything", raw=raw.replace(b"%s", long)).message) <= 500
         warned = eve.patch("/inbox", raw=b'{"%s": 1, "%s": 2}'.replace(b"%s", long)).headers["X-Request-Warning"]
         assert len(warned) < 600
+
+    def test_cost_no_more_for_being_deep_below_long_names(self):
+        text = b'{"%s": {"%s": [%s]}}' % (b"x" * 350_000, b"y" * 350_000, b",".join([b'""'] * 100_000))
+        begun = time.monotonic()
+        read_json(text)
+        assert time.monotonic() - begun < 2
 
     def test_what_was_sent_does_not_change_the_place_of_the_fault(self, eve):
         for word in ("cat - at `$.name`", "cat - at `$.name`s", "`, got `int`"):
