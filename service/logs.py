@@ -18,8 +18,8 @@ from service import clock
 
 INDENT = "    "
 
-# Whatever ends a line somewhere, moves a cursor, or is no character.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Whatever ends a line somewhere, moves a cursor, turns the direction of writing, or is no character.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Event(Struct):

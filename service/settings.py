@@ -14,7 +14,8 @@ from typing import Any
 
 
 def _setting(default: Any, about: str, **more: Any) -> Any:
-    return dataclasses.field(default=default, repr="secret" not in more, metadata={"about": about, **more})
+    is_shown = not more.keys() & {"secret", "may_hold_password"}
+    return dataclasses.field(default=default, repr=is_shown, metadata={"about": about, **more})
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,13 @@ class Settings:
     """What an operator can choose; `--name-with-dashes`, `CX_NAME_WITH_UNDERSCORES`."""
 
     data: Path = _setting(Path("cx-data"), "folder that holds service.db, which is the whole system")
-    database: str = _setting("", "postgresql:// address of a database, in place of the file in the data folder")
+    database: str = _setting(
+        "", "postgresql:// address of a database, in place of the file in the data folder", may_hold_password=True
+    )
     replica: str = _setting(
-        "", "postgresql:// address of a streaming replica, which answers lists once it has caught up"
+        "",
+        "postgresql:// address of a streaming replica, which answers lists once it has caught up",
+        may_hold_password=True,
     )
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")

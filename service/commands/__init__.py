@@ -2,9 +2,11 @@
 
 import argparse
 import importlib
+import re
 import sys
 
 from service.settings import add_flags, read_settings
+from service.terminal import clean
 
 COMMANDS = {
     "serve": ("serve", "bring the schema up to date, then serve"),
@@ -31,6 +33,10 @@ SETTINGS = {
     "healthcheck": ("host", "port", "log_level"),
 }  # of commands whose flags are other ones than most have
 
+VISIBLE = "everybody on this machine can read the password on this command line: put it into ~/.pgpass or CX_DATABASE"
+
+_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]+@|[?&]password=.")  # in an address
+
 
 class Stop(Exception):
     """A command cannot go on; the text is told to the operator, and the exit status is 1."""
@@ -47,6 +53,8 @@ def run(argv: list[str] | None = None) -> int:
             importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
             add_flags(command, *SETTINGS.get(name, ("data", "database", "log_level")))
     flags = parser.parse_args(arguments)
+    if any(map(_PASSWORD.search, arguments)):
+        print(f"cx-service: careful: {VISIBLE}", file=sys.stderr)
     import peewee
 
     from service import logs
@@ -57,10 +65,10 @@ def run(argv: list[str] | None = None) -> int:
         logs.set_up(settings.log_level, settings.log_format)
         return int(flags.run(flags, settings) or 0)
     except (Stop, Unusable, ValueError) as error:
-        print(f"cx-service: {error}", file=sys.stderr)
+        print(f"cx-service: {clean(str(error))}", file=sys.stderr)
         return 1
     except peewee.DatabaseError as error:  # locked, full, not a database
-        print(f"cx-service: the database cannot be used: {reason(error)}", file=sys.stderr)
+        print(f"cx-service: the database cannot be used: {clean(reason(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         return 1

@@ -4,14 +4,14 @@ import argparse
 import json
 import shutil
 import sys
-import unicodedata
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from service.client import Failed, Keyring, Service
 from service.commands import Stop
 from service.settings import Settings
+from service.terminal import clean, escape
 
 URL = "http://127.0.0.1:8080"
 OWN_COMPUTER = ("127.0.0.1", "::1", "localhost")
@@ -46,7 +46,7 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
     try:
         flags.act(Service(flags.url, Keyring()), flags)
     except Failed as failed:
-        raise Stop(clean(str(failed))) from None
+        raise Stop(str(failed)) from None
 
 
 def log_in(service: Service, flags: argparse.Namespace) -> None:
@@ -97,7 +97,7 @@ def log_out(service: Service, flags: argparse.Namespace) -> None:
 
 def tell(flags: argparse.Namespace, value: Any, line: str) -> None:
     """A line for people, or JSON for programs."""
-    print(json.dumps(value, ensure_ascii=False) if flags.json else clean(line))
+    print(escape(json.dumps(value, ensure_ascii=False)) if flags.json else clean(line))
 
 
 def pages(service: Service, path: str, **query: str) -> Iterator[dict[str, Any]]:
@@ -118,9 +118,3 @@ def text_of(message: dict[str, Any]) -> str:
         return str(json.loads(bytes(message["content"]))["text"])
     except (ValueError, KeyError, TypeError):
         return f"[{message['content_type']}]"
-
-
-def clean(text: str) -> str:
-    """A text without what could command a terminal."""
-    shown: Iterable[str] = (" " if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter for letter in text)
-    return "".join(shown)

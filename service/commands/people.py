@@ -15,6 +15,7 @@ from service.models import App, Ledger, User
 from service.models.ledger import OPERATOR
 from service.models.people import fold_email
 from service.settings import Settings, add_flags
+from service.terminal import clean
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ def list_users(_: argparse.Namespace, settings: Settings) -> None:
     """List the users."""
     _prepare(settings)
     for user in User.select().order_by(User.email):
-        print(f"{user.id}  {user.role:<5}  {'disabled' if user.is_disabled else 'enabled ':<8}  {user.email}")
+        print(f"{user.id}  {user.role:<5}  {'disabled' if user.is_disabled else 'enabled ':<8}  {clean(user.email)}")
 
 
 def change_password(flags: argparse.Namespace, settings: Settings) -> None:

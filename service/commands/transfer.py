@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from service import transfer
 from service.commands import Stop
 from service.settings import Settings
+from service.terminal import clean
 
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,7 @@ def take_in(flags: argparse.Namespace, settings: Settings) -> int:
             raise Stop(f"nothing was imported: what was checked waits in {where}: {error.strerror}") from None
         raise Stop(f"cannot read {error.filename}: {error.strerror}") from None
     for fault in faults:
-        print(fault, file=sys.stderr)
+        print(clean(fault), file=sys.stderr)
     if faults:
         print("nothing was imported", file=sys.stderr)
     return 1 if faults else 0
@@ -72,8 +74,9 @@ def give_out(flags: argparse.Namespace, settings: Settings) -> None:
     target = Path(flags.file)
     beside = target.with_name(f".{target.name}.partial")
     try:
-        with beside.open("wb") as file:
-            beside.chmod(0o600)  # it holds password hashes
+        beside.unlink(missing_ok=True)  # of a run that was cut off
+        only_owner = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # it holds password hashes
+        with os.fdopen(only_owner, "wb") as file:
             transfer.give_out(file.write, bar)
         beside.replace(target)
     except OSError as error:

@@ -3,6 +3,7 @@
 Whatever differs between databases sits in the modules of this package and in `service.fields`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -50,6 +51,9 @@ database: Any = peewee.DatabaseProxy()
 
 TRIES = 4  # of an action that the database undid
 
+# What libpq would take for a host or port, and tell everybody, is none of a password that was not encoded.
+_ADDRESS = re.compile(r"[a-z]+://(?:[^/?#@]*@)?[^/?#@]*(?:/[^/?#@]*)?(?:\?.*)?", re.DOTALL)
+
 Row = TypeVar("Row")
 Result = TypeVar("Result")
 
@@ -89,6 +93,8 @@ class Table(peewee.Model):
 def connect(folder: Path, url: str = "", replica: str = "", *, writable: bool = True) -> Engine:
     """The database at a URL, or without one `service.db` in a folder; maybe to look at it only. Raises Unusable."""
     if url.startswith(("postgresql://", "postgres://")):
+        if not all(_ADDRESS.fullmatch(one) for one in filter(None, (url, replica))):
+            raise Unusable("in an address of a database, a password is percent-encoded: its @ is %40, its / is %2F")
         return Postgresql(url, replica, writable=writable)
     if url or replica:
         raise Unusable("--database and --replica are addresses that begin with postgresql://, and a replica needs both")

@@ -1,0 +1,122 @@
+"""Texts of others in logs and on terminals: whatever they hold, a line begins where we begin one, and nothing obeys."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.commands import run
+from service.models import User
+from service.settings import Settings
+from service.terminal import LineFormatter, clean, escape
+from tests.conftest import PASSWORD_HASH, flags_of
+from tests.serving import json_lines
+
+FORGED = "\n2026-11-20 10:00:00,000 INFO cx.requests GET /admin 200 0.1ms forged"
+TRICKS = {
+    "newline": FORGED,
+    "carriage return": f"x\r{FORGED}",
+    "other ends of lines": f"\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029{FORGED[1:]}",
+    "escapes": "\x1b[2J\x1b]0;title\x07\x9b31m\x90\x9d0;x\x9c",
+    "backspaces": "secret\b\b\b\b\b\b\x7f",
+    "turned": "\u202egnp.exe\u2066\u200f\u061c",
+    "not to be seen": "a\u200bb\u00adc\ufeffd\U000e0041e",
+    "half a letter": "\ud800",
+    "NUL": "a\0b",
+}
+tricks = pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS)
+
+
+def is_tame(line: str) -> bool:
+    """Whether a terminal only shows a line."""
+    return line.replace("\u3000", " ").isprintable()
+
+
+def record(text: str, *arguments: Any, error: BaseException | None = None) -> logging.LogRecord:
+    told = (type(error), error, error.__traceback__) if error else None
+    return logging.LogRecord("cx.requests", logging.ERROR, __file__, 1, text, arguments, told)
+
+
+@tricks
+def test_a_text_is_shown_in_one_line(trick: str) -> None:
+    shown = clean(f"Grüße 👋 {trick} 好")
+    assert is_tame(shown)
+    assert shown.startswith("Grüße 👋 ") and shown.endswith(" 好")
+    assert len(shown.splitlines()) == 1
+
+
+@tricks
+def test_json_means_the_same_and_is_shown_in_one_line(trick: str) -> None:
+    value = {f"Grüße 👋 {trick}": [trick, 5, None, "好"]}
+    shown = escape(json.dumps(value, ensure_ascii=False))
+    assert is_tame(shown) and "Grüße 👋" in shown and "好" in shown
+    assert json.loads(shown) == value
+
+
+@tricks
+def test_a_log_line_cannot_be_forged(trick: str) -> None:
+    lines = LineFormatter("%(levelname)s %(message)s").format(record("before %s after", trick)).split("\n")
+    assert lines[0].startswith("ERROR before ")
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert all(map(is_tame, lines))
+
+
+@tricks
+def test_a_crash_cannot_forge_one_either(trick: str) -> None:
+    try:
+        raise RuntimeError(trick) from KeyError(trick)
+    except RuntimeError as error:
+        told = LineFormatter("%(levelname)s %(message)s").format(record("request %s failed", "id", error=error))
+    lines = told.split("\n")
+    assert lines[0] == "ERROR request id failed"
+    assert any("Traceback" in line for line in lines)
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert all(map(is_tame, lines))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: {text: {}},
+        lambda text: {"user": {"email": "a@example.com", text: 1}},
+        lambda text: {"bot": {"name": "Hilda", "app_id": text}},
+        lambda text: {"bot": {"name": "Hilda", "kind": text}},
+        lambda text: {"user": {"email": "a@example.com", "timezone": text}},
+        lambda text: {"event": {"title": "Tea", "starts_at": text, "user_id": text}},
+    ],
+    ids=["kind", "member", "reference", "word", "time zone", "moment"],
+)
+def test_a_fault_of_an_import_takes_one_line(
+    make: Callable[[str], Any], application: Any, settings: Settings, tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(f"{json.dumps(make(trick))}\n" for trick in TRICKS.values()))
+    assert run(["import", str(file), *flags_of(settings)]) == 1
+    *faults, last = capsys.readouterr().err.split("\n")[:-1]
+    assert last == "nothing was imported"
+    assert [fault.split(": ")[0] for fault in faults] == [f"{file}:{number + 1}" for number in range(len(TRICKS))]
+    assert all(map(is_tame, faults))
+
+
+def test_a_list_of_users_has_a_line_for_each(application: Any, settings: Settings, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "records.jsonl"
+    emails = [
+        f"a{trick}@{name[:4].strip()}.example" for name, trick in TRICKS.items() if name not in ("half a letter", "NUL")
+    ]
+    file.write_bytes(json_lines({"user": {"email": email, "password_hash": PASSWORD_HASH}} for email in emails))
+    assert run(["import", str(file), *flags_of(settings)]) == 0
+    assert run(["user", "list", *flags_of(settings)]) == 0
+    lines = capsys.readouterr().out.split("\n")[:-1]
+    assert len(lines) == len(emails) == User.select().count()
+    assert all(map(is_tame, lines))
+
+
+@pytest.mark.parametrize("line", [["user", "disable"], ["user", "add"], ["purge", "--user"], ["purge", "--session"]])
+def test_a_complaint_takes_one_line(line: list[str], application: Any, settings: Settings, capsys: Any) -> None:
+    for trick in TRICKS.values():
+        assert run([*line, trick, *flags_of(settings)]) == 1
+        told = capsys.readouterr().err.removesuffix("\n")
+        assert told.startswith("cx-service: ") and is_tame(told)
