@@ -73,6 +73,7 @@ class Edge:
         begun = time.perf_counter()
         offered = environ.get("HTTP_X_REQUEST_ID", "")
         request_id = offered if _REQUEST_ID.fullmatch(offered) else secrets.token_hex(8)
+        environ["cx.request_id"] = request_id
         always = {"X-Request-ID": request_id, "X-Content-Type-Options": "nosniff", **self.cross_origin(environ)}
         status = ""
 
@@ -82,8 +83,9 @@ class Edge:
             return start_response(line, [*headers, *always.items()], *rest)
 
         try:
-            # Bottle drops bytes that are not UTF-8; they must stay a fault of the path.
+            # Bottle drops bytes that are not UTF-8, and counts no slashes at the beginning; faults must stay faults.
             path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+            path = path if re.match("/(?!/)", path) else f"/\ufffd{path}"
             environ["PATH_INFO"] = path.encode().decode("latin-1")
             body = [*self.inside(environ, respond)]
         except Exception:

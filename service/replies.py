@@ -12,12 +12,15 @@ from service.errors import ANY_OPERATION, Refusal
 from service.operations import Operation
 from service.signature import Media, Moved
 
-JSON = {"Content-Type": "application/json"}
+JSON = {"Content-Type": "application/json", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
 PAGE = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; "

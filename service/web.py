@@ -20,6 +20,7 @@ from service.errors import (
     BadRequest,
     BodyTooLarge,
     InsufficientScope,
+    InternalError,
     InvalidId,
     MethodNotAllowed,
     NotFound,
@@ -57,10 +58,12 @@ class Door:
         except Refusal as refusal:
             reply = self.refuse(refusal, origin)
         except Exception as error:
-            if not db.is_unavailable(error):
-                raise
-            log.error("the database is unavailable: %s", error)
-            reply = self.refuse(StorageUnavailable(), origin)
+            if db.is_unavailable(error):
+                log.error("the database is unavailable: %s", error)
+                reply = self.refuse(StorageUnavailable(), origin)
+            else:
+                log.exception("request %s failed", bottle.request.environ["cx.request_id"])
+                reply = self.refuse(InternalError(), origin)
         if self.settings.verify_answers:
             replies.verify(self.operation, reply)
         return bottle.HTTPResponse(reply.body, reply.status, reply.headers)

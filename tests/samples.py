@@ -15,11 +15,12 @@ from service.models.people import Caller
 from service.operations import Operation, Routes
 from service.routes import operations
 from service.settings import Settings
-from service.signature import Cursor, LowerBound, Origin, UpperBound
+from service.signature import Bare, Cursor, Html, LowerBound, Origin, UpperBound
 from service.web import build_app
 from tests.conftest import Client
 
 routes = Routes("Samples", extension=True)
+pages = Routes("Samples", extension=True, produces="text/html")
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -81,6 +82,10 @@ class Inner(Struct):
 
 
 class Told(Struct):
+    text: str
+
+
+class ToldBarely(Bare):
     text: str
 
 
@@ -149,6 +154,18 @@ def crash(caller: Caller, origin: Origin) -> Told:
     raise RuntimeError("the secret of the house")
 
 
+@routes.post("/bare-crash", answers=(200, 400), public=True)
+def crash_barely(origin: Origin) -> ToldBarely:
+    """Fail where OAuth clients ask."""
+    raise RuntimeError("the secret of the house")
+
+
+@pages.get("/page-crash", answers=(200, 400))
+def crash_before_people(caller: Caller) -> Html:
+    """Fail where people look."""
+    raise RuntimeError("the secret of the house")
+
+
 @routes.get("/wrong-status", answers=(200,))
 def refuse_wrongly(caller: Caller) -> Told:
     """Refuse with a status that is not declared."""
@@ -169,4 +186,4 @@ def sample(name: str) -> Operation:
 @pytest.fixture(name="eve")
 def eve_fixture(alice: Client, settings: Settings) -> Client:
     """Alice, calling a service that has the operations of this module too; import this fixture by name."""
-    return Client(build_app([*operations(), *routes], settings), alice.token, alice.user)
+    return Client(build_app([*operations(), *routes, *pages], settings), alice.token, alice.user)

@@ -147,6 +147,27 @@ class TestACrash:
         assert "the secret of the house" in caplog.text
         assert "request trace-me failed" in caplog.text
 
+    def test_tells_nobody_who_asked(self, eve, caplog):
+        eve.may_crash = True
+        eve.get("/crash", cookie="cx_signed_in=biscuit")
+        assert "Traceback" in caplog.text
+        assert eve.token not in caplog.text
+        assert "biscuit" not in caplog.text
+
+    def test_is_told_to_oauth_clients_in_their_form(self, eve, caplog):
+        eve.may_crash = True
+        reply = eve.post("/bare-crash")
+        assert (reply.status, reply.json) == (500, {"error": "internal_error", "error_description": CRASHED})
+        assert f"request {reply.headers['X-Request-ID']} failed" in caplog.text
+
+    def test_is_told_to_people_on_a_page(self, eve):
+        eve.may_crash = True
+        assert eve.get("/page-crash").error == (500, "internal_error")
+        shown = eve.get("/page-crash", sec_fetch_mode="navigate")
+        assert shown.status == 500
+        assert "Something went wrong on our side" in shown.raw.decode()
+        assert shown.headers["Content-Security-Policy"].startswith("default-src 'none'")
+
     def test_undoes_what_the_operation_wrote_under_a_key(self, eve):
         eve.may_crash = True
         before = stored()

@@ -61,7 +61,7 @@ def authenticate(header: str) -> Caller:
     scheme, _, token = header.partition(" ")
     if not header or scheme.lower() != "bearer":
         raise Unauthenticated
-    session_id, generation = _read("access", token.strip())
+    session_id, generation = _read("access", token.strip(" "))
     session = _open(session_id)
     if generation > session.generation:
         raise InvalidToken

@@ -12,6 +12,7 @@ from waitress.task import ErrorTask, WSGITask
 
 from service import metrics
 from service.edge import Answered, log
+from service.replies import JSON
 from service.server.reading import Request
 from service.waiting import Pause
 
@@ -28,6 +29,7 @@ CODES = {
     500: "internal_error",
     503: "storage_unavailable",
 }
+REFUSED = {**JSON, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Answer(WSGITask):  # type: ignore[misc]
@@ -35,6 +37,7 @@ class Answer(WSGITask):  # type: ignore[misc]
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
+        environ["PATH_INFO"] = self.request.path  # as asked for: waitress makes one slash of several at its beginning
         self.request.begun = getattr(self.request, "begun", time.monotonic())
         environ["cx.patience"] = self.channel.server.waiting.patience(self.request.begun)
         return environ
@@ -50,11 +53,11 @@ class Refusal(ErrorTask):  # type: ignore[misc]
 
     def execute(self) -> None:
         error = self.request.error
-        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body}."}
+        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body.rstrip('.')}."}
         body = msgspec.json.encode({"success": False, "error": told})
         request_id, client = os.urandom(8).hex(), str(self.channel.addr[0])
         self.status = f"{error.code} {error.reason}"
-        self.response_headers += [("Content-Type", "application/json"), ("X-Request-ID", request_id)]
+        self.response_headers += [*REFUSED.items(), ("X-Request-ID", request_id)]
         self.response_headers += [("Retry-After", "2")] * (error.code == 503)
         self.set_close_on_finish()
         self.content_length = len(body)
