@@ -744,6 +744,12 @@ def test_a_second_pin_answers_like_the_first_and_keeps_its_place(host_clock, ali
     assert pinned(alice, session) == ["second", "first"]
 
 
+def test_a_pin_from_the_end_of_time_does_not_keep_others_from_being_set(alice, session, say):
+    say("last", pinned_at="9999-12-31T23:59:59.999Z")
+    assert pin(alice, say("later")).data == {"pinned": True}
+    assert pinned(alice, session) == ["later", "last"]
+
+
 def test_an_unpinned_message_leaves_the_pins_only(alice, session, say):
     message = say("line")
     pin(alice, message)

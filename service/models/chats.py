@@ -229,10 +229,10 @@ class Message(Table):
 
     @classmethod
     def next_pin(cls, session_id: str) -> str:
-        """The moment of a new pin: later than every other in its session, so that the newest one is known."""
+        """When a new pin is set: later than every other in its session, until time ends, so that the last is known."""
         pinned = (cls.chat_session_id == session_id) & cls.pinned_at.is_null(False)
         newest = cls.select(peewee.fn.max(cls.pinned_at)).where(pinned).scalar()
-        return clock.timestamp(max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0))
+        return clock.timestamp(min(max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0), clock.LAST))
 
     @classmethod
     def pins(cls, session_id: str) -> int:
