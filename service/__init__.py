@@ -3,7 +3,7 @@
     assets         where static/ and templates/ are
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards
-    terminal       texts of others on their way to a terminal
+    terminal       texts of others on their way to a terminal or a log
     logs           log lines, for people or for programs
     metrics        numbers for Prometheus, added up over the workers
     errors/        the refusals a client can meet

@@ -6,7 +6,6 @@ ever holds query strings, headers or bodies, since nobody hands them in.
 """
 
 import logging
-import re
 import sys
 import threading
 from typing import Any
@@ -15,11 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from service import clock
+from service.terminal import escape
 
 INDENT = "    "
-
-# Whatever ends a line somewhere, moves a cursor, turns the direction of writing, or is no character.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Event(Struct):
@@ -73,7 +70,7 @@ class Json(_Form):
         if traceback := self.traceback(record):
             told["traceback"] = _encodable(traceback)
         line = msgspec.json.encode(told).decode()
-        return line if line.isascii() else _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+        return _printable(line)
 
 
 FORMS = {"text": Text, "json": Json}
@@ -104,7 +101,7 @@ def _tell_of_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _printable(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+    return text if text.isprintable() else escape(text)
 
 
 def _encodable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Texts of others on their way to a terminal, which they must not command."""
+"""Texts of others on their way to a terminal or a log: they neither command the one nor forge a line of the other."""
 
 import json
 import unicodedata
@@ -15,7 +15,7 @@ def clean(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """A JSON text that means the same, with escapes in place of what is not to be seen."""
+    """A text with JSON's escapes in place of what is not to be seen; JSON still means the same."""
     return "".join(json.dumps(letter)[1:-1] if _is_unprintable(letter) else letter for letter in text)
 
 

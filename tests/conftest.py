@@ -166,7 +166,7 @@ def _fresh_clock() -> Iterator[None]:
 
 def meets_a_database(item: Any) -> bool:
     """Whether a test may come near the database that the run is about: by a fixture, or by a name in its module."""
-    if set(item.fixturenames) & {"empty_data", "shipped"}:
+    if set(item.fixturenames) & {"empty_data", "place", "shipped"}:
         return True
     values = [value for name, value in vars(item.module).items() if not name.startswith("_")]
     names = {f"{getattr(value, '__module__', '')}.{getattr(value, '__name__', '')}".strip(".") for value in values}

@@ -123,6 +123,7 @@ ROWS = {
         "references",
         f"notification {NOTIFICATION}: session_id names no chat_session: {NOBODY}",
     ),
+    "ledger": Plant("UPDATE ledger SET actor_id = 'x' WHERE position = 1", "ledger", "entry 1 is not what was written"),
     "clock": Plant(f"UPDATE login_session SET rotated_at = {2**45}", "clock", "somebody logged in at 3084-"),
     "later message": Plant(change("message", HELLO, f"id = '{LATER}'"), "clock", f"message {LATER} is of", "warning"),
     "index": Plant("DROP INDEX message_pinned", "tables", "there is no index message_pinned"),

@@ -450,7 +450,22 @@ OF_ONES_OWN = {  # what somebody says, reads or notes, for themselves or in a ch
     *("mark_notification_unread", "delete_notification"),
 }
 COMMANDS_IN_THE_LEDGER = {"user", "import", "purge", "serve"}  # `serve --demo` imports
-QUIET_COMMANDS = {"export", "copy", "client", "ledger", "migrate", "routes", "openapi"}  # which change nothing here
+# Which change nothing here; `restore` puts another ledger in place of this one, which is kept.
+QUIET_COMMANDS = {
+    *(
+        "export",
+        "copy",
+        "backup",
+        "restore",
+        "doctor",
+        "healthcheck",
+        "client",
+        "ledger",
+        "migrate",
+        "routes",
+        "openapi",
+    )
+}
 
 
 class TestEveryOperation:

@@ -8,10 +8,10 @@ import msgspec
 
 from service import db, migrations
 from service.commands import Stop
-from service.commands.client import clean
 from service.models import Ledger, User
 from service.models.ledger import BEGINNING, KINDS, Broken, Head
 from service.settings import Settings, add_flags
+from service.terminal import clean
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ OF_ITS_ROWS: tuple[Check, ...] = (  # where the schema is this program's
     rows.check_keys,
     rows.check_avatars,
     rows.check_clock,
+    rows.check_ledger,
     rows.check_derived,
 )
 

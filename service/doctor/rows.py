@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from service import clock, db, pictures
 from service.doctor.findings import Finding, each, fault, ok, warning
 from service.formats import fold
-from service.models import Avatar
+from service.models import Avatar, Ledger
 from service.models.bots import SEARCHED, searchable
 from service.models.chats import text_in
+from service.models.ledger import Broken
 from service.models.pictures import FOLDER, NAME
 from service.settings import Settings
 
@@ -75,6 +76,16 @@ def check_clock(_: Settings) -> Iterator[Finding]:
         yield warning("clock", f"{text}, and message {newest} is of {clock.timestamp(said)}: is it behind?")
     else:
         yield ok("clock", text)
+
+
+def check_ledger(_: Settings) -> Iterator[Finding]:
+    """Nothing of the ledger was altered."""
+    try:
+        head = Ledger.verify()
+    except Broken as error:
+        yield fault("ledger", str(error))
+    else:
+        yield ok("ledger", f"entries of the ledger: {head.position:,}")
 
 
 def check_derived(_: Settings) -> Iterator[Finding]:
