@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.conftest import PASSWORD, PASSWORD_HASH, Reply
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 30
+PROGRAM = (sys.executable, str(ROOT / "app.py"))
 APP, ALICE, SESSION = (f"00000000-0000-4000-8000-{number:012}" for number in (1, 2, 3))
 
 Record = dict[str, dict[str, Any]]
@@ -121,11 +122,13 @@ def ask(
 
 
 @contextlib.contextmanager
-def serving(data: Path, *arguments: str, cwd: Path = ROOT, **settings: str) -> Iterator[Served]:
+def serving(
+    data: Path, *arguments: str, cwd: Path = ROOT, program: Sequence[str] = PROGRAM, **settings: str
+) -> Iterator[Served]:
     """A server on a data folder and a free port, until the end of the block."""
     data.parent.mkdir(exist_ok=True)
     output, errors = (data.parent / f"{data.name}.{time.monotonic_ns()}.{kind}" for kind in ("out", "err"))
-    line = [sys.executable, str(ROOT / "app.py"), "serve", "--port", "0", "--data", str(data), *arguments]
+    line = [*program, "serve", "--port", "0", "--data", str(data), *arguments]
     with output.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(
             line, cwd=cwd, env=environment(**where(data), **settings), stdout=out, stderr=err, start_new_session=True

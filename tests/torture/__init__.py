@@ -4,7 +4,12 @@ Each part is a module with `run(quick)`, which yields figures and raises Asserti
 `python -m tests.torture --quick PART` runs one of them in its short form, which the tests run too.
 """
 
+import os
+import shutil
 from typing import NamedTuple
+
+PARTS = ("crashes", "disks", "clocks", "load", "hostile")
+UNTRIED = "NOT TESTED: "
 
 
 class Figure(NamedTuple):
@@ -14,4 +19,11 @@ class Figure(NamedTuple):
     seen: str
 
 
-PARTS = ("crashes", "disks", "clocks", "load", "hostile")
+def seed() -> int:
+    """The number that all chance begins with; the same one again repeats what a test decides, not what threads do."""
+    return int(os.environ.get("SEED", "1"))
+
+
+def missing(program: str) -> str:
+    """Why a claim cannot be tried here, if a program is missing; else empty."""
+    return "" if shutil.which(program) else f"{UNTRIED}{program} is missing; on Debian: apt-get install {program}"

@@ -1,0 +1,160 @@
+"""Killed at random moments under eight writers, and the power cut: what was acknowledged is there, nothing by half."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from service import db
+from tests.serving import PROGRAM, Served, serving
+from tests.torture import Figure, missing, seed
+from tests.torture.powercut import cuts, recorder, steps_of
+from tests.torture.writers import CREATED, UNBOUNDED, Crew, expect_sound, rows_of, until_ready, values_in
+
+KINDS = ("one process", "all processes", "one process", "all processes", "one worker of two")
+LAX = """import sys; sys.path.insert(0, {root!r}); sys.argv[0] = "app.py"
+import app, service.db.sqlite as sqlite
+sqlite.PRAGMAS = tuple((name, {level!r} if name == "synchronous" else value) for name, value in sqlite.PRAGMAS)
+app.main()"""
+
+
+def run(quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="cx-crashes-") as folder:
+        yield from kills(Path(folder), 8 if quick else 200)
+    if lacking := missing("strace"):
+        yield Figure("acknowledged writes survive a power cut", lacking)
+        return
+    for level, number, seconds in (("full", 40, 1.0), ("normal", 40, 1.0)) if quick else POWER_CUTS:
+        with tempfile.TemporaryDirectory(prefix="cx-power-") as folder:
+            yield power_cuts(Path(folder), level, number, seconds)
+
+
+# kill -9.
+
+
+def kills(folder: Path, rounds: int) -> Iterator[Figure]:
+    """Kill, look at a copy of what is left, start again, and go on where everybody was."""
+    dice, crew, ready = random.Random(seed()), Crew(folder / "data", seed()), []
+    for number in range(rounds):
+        kind = KINDS[number % len(KINDS)]
+        begun = time.monotonic()
+        with serving(crew.data, "--workers", "1" if kind == "one process" else "2", *UNBOUNDED) as server:
+            until_ready(server)
+            ready.append(time.monotonic() - begun)
+            if number % 20 == 19:
+                crew.check_api(server)
+            with crew.at_work(server):
+                time.sleep(dice.uniform(0.01, 0.8))
+                if kind == "one worker of two":
+                    os.kill(dice.choice(server.workers), signal.SIGKILL)
+                    time.sleep(dice.uniform(0.01, 0.8))
+                os.killpg(server.process.pid, signal.SIGKILL)
+                server.process.wait()
+        crew.check_file(_copied(crew.data, folder / "copy"))
+    with serving(crew.data) as server:
+        until_ready(server)
+        crew.check_api(server)
+        assert server.stop() == 0
+    crew.check_file(crew.data)
+    tally = crew.tally
+    assert tally["acknowledged"] > 10 * rounds and tally["lost"] > rounds
+    yield Figure(
+        f"kill -9 under 8 writers, {rounds} times: nothing acknowledged is lost, nothing is there by half or twice",
+        f"0 of {tally['acknowledged']:,} acknowledged writes lost; {tally['lost']:,} answers lost, "
+        f"{tally['repeated']:,} of them asked for again; every copy sound",
+    )
+    yield Figure(
+        "ready again after kill -9",
+        f"{statistics.median(ready):.2f} s from exec to a ready answer (median), {max(ready):.2f} s at most",
+    )
+
+
+def _copied(data: Path, to: Path) -> Path:
+    """A copy of what a killed service has left, without the memory that its processes shared."""
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for file in data.glob(f"{db.FILE_NAME}*"):
+        if not file.name.endswith("-shm"):
+            shutil.copyfile(file, to / file.name)
+    return to
+
+
+# The power cut.
+
+POWER_CUTS = (("full", 2000, 8.0), ("normal", 200, 4.0), ("off", 200, 4.0))
+
+
+def power_cuts(folder: Path, level: str, number: int, seconds: float) -> Figure:
+    """Record a run, cut the power at many moments, and look at what every cut leaves.
+
+    As the service is, no cut may lose anything. With less than `synchronous = FULL`, cuts must be found that do: else
+    this would find nothing at all.
+    """
+    dice, crew = random.Random(seed()), Crew(folder / "data", seed())
+    before = {str(path): path.read_bytes() for path in crew.data.iterdir()}
+    lax = (sys.executable, "-c", LAX.format(root=str(Path(PROGRAM[1]).parent), level=level))
+    program = [*recorder(folder / "trace"), *(PROGRAM if level == "full" else lax)]
+    with serving(crew.data, "--workers", "2", *UNBOUNDED, program=program) as server:
+        until_ready(server)
+        with crew.at_work(server):
+            time.sleep(seconds)
+        _killed(server)
+    steps = steps_of(folder / "trace", crew.data)
+    losses = damages = most = 0
+    images = folder / "images" / "data"
+    for left, answered in cuts(steps, before, number, dice):
+        shutil.rmtree(images, ignore_errors=True)
+        images.mkdir(parents=True)
+        for name, content in left.items():
+            if not name.endswith("-shm"):  # memory that processes shared
+                (images / name).write_bytes(content)
+        try:
+            lost = _lost(crew, images, answered)
+        except (AssertionError, db.sqlite3.DatabaseError) as error:
+            assert level != "full", f"a power cut left this (SEED={seed()}): {error}"
+            damages += 1
+            continue
+        assert level != "full" or not lost, f"a power cut lost these (SEED={seed()}): {lost}"
+        losses += bool(lost)
+        most = max(most, len(lost))
+    acknowledged = sum(step.call == "answer" for step in steps)
+    assert acknowledged > 20
+    if level == "full":
+        claim, seen = "a power cut at a random moment", f"0 of {number:,} cuts lost a write or left anything by half"
+    else:
+        assert losses + damages, f"the simulator found no loss with synchronous = {level}"
+        claim = f"the same simulator on synchronous = {level.upper()}, to prove that it finds losses"
+        seen = f"{losses:,} of {number:,} cuts lost acknowledged writes, up to {most:,}; {damages:,} left damage"
+    return Figure(claim, f"{seen} ({acknowledged:,} answers)")
+
+
+def _killed(server: Served) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+
+
+def _lost(crew: Crew, data: Path, answered: set[str]) -> list[str]:
+    """What was acknowledged by these answers, and is not there. Raises AssertionError if anything is there by half."""
+    with rows_of(data) as rows:
+        rows("PRAGMA synchronous = 0")
+        expect_sound(rows)
+        there = {(kind, name) for kind, sql in CREATED.items() for name, _ in rows(sql)}
+        values = values_in(rows)
+    lost = []
+    for what, key, value in filter(None, (crew.about.get(id) for id in answered)):
+        if what in CREATED:
+            is_there = (what, key) in there
+        elif what == "set":
+            is_there = values[what].get(key, 0) >= value  # it only rises
+        else:
+            is_there = what not in ("deleted", "revoked") or key in values[what]  # for good, unlike the others
+        lost += [f"{what} {key}"] * (not is_there)
+    return lost
