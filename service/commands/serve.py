@@ -1,6 +1,7 @@
 """`serve`: the service itself."""
 
 import argparse
+import contextlib
 import logging
 import os
 import socket

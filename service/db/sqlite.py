@@ -68,9 +68,12 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     @contextmanager
     def write(self, *things: str) -> Iterator[None]:
+        with self.atomic():
+            yield
+
+    def execute_sql(self, sql: str, params: Any = None) -> Any:
         try:
-            with self.atomic():
-                yield
+            return super().execute_sql(sql, params)
         except peewee.OperationalError as error:
             if "readonly" in str(error) and not self.in_transaction():
                 self.disconnect()  # it was opened while the disk was read-only, and would stay so when it no longer is

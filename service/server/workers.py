@@ -140,7 +140,8 @@ class Workers:
             status = self.work(self.lifeline)
         except BaseException:
             log.exception("worker failed")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # of a log that is full
+            sys.stderr.flush()
         os._exit(status)
 
     def stop(self, *_: Any) -> None:

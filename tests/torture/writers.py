@@ -69,7 +69,7 @@ class Writer:
     def __init__(self, crew: "Crew", number: int, seed: int) -> None:
         self.crew, self.number, self.dice = crew, number, random.Random(seed * WRITERS + number)
         self.session, self.is_customer = session_of(number), number < CUSTOMERS
-        self.count = self.asked = 0
+        self.count = self.asked = self.acknowledged = 0
         self.tokens: dict[str, str] = {}
         self.connection: http.client.HTTPConnection | None = None
         self.created: dict[str, dict[str, str]] = {kind: {} for kind in CREATED}  # identifiers by name; "" in doubt
@@ -233,6 +233,7 @@ class Writer:
             self.crew.tally["refused"] += 1
             raise Unanswered
         if answer.status < 300:
+            self.acknowledged += 1
             self.crew.tally["acknowledged"] += 1
         return answer
 
@@ -306,10 +307,6 @@ class Crew:
             assert not any(thread.is_alive() for thread in threads), "a request hangs"
         assert not self.faults, self.faults[:3]
 
-    def written(self) -> int:
-        """How many writes were acknowledged until now."""
-        return self.tally["acknowledged"]
-
     # What must then be true.
 
     def check_file(self, data: Path) -> None:
@@ -341,6 +338,7 @@ class Crew:
 
     def check_api(self, server: Served) -> None:
         """What a restarted server answers: the same, to everybody."""
+        self.server = server
         for writer in self.writers:
             with contextlib.closing(server.connect()) as connection:
                 self._check_person(writer, functools.partial(_get, connection, writer))
@@ -430,6 +428,7 @@ def _get(connection: http.client.HTTPConnection, writer: Writer, path: str) -> R
     answer = ask(connection, "GET", f"/api/v1{path}", token=writer.tokens.get("access_token", ""))
     if answer.status == 401 and not writer.tokens:
         writer.log_in()
+        writer.hang_up()
         return _get(connection, writer, path)
     assert answer.status == 200, f"{path}: {answer.status} {answer.raw!r}"
     return answer
