@@ -1,10 +1,14 @@
-"""Time and identifiers: the one place that reads the clock, and that never lets it go backwards.
+"""Time and identifiers: the one place that reads the clock, and that never lets it go backwards or stand still.
+
+A host's clock may be set back, by a second or by a year. From then on time goes on at half its speed, until the host has
+caught up: what waits for a moment to come waits twice as long at most, and what has expired stays so.
 
 Instants are whole milliseconds since 1970 inside, and RFC 3339 text with three decimals and `Z` on the wire and in
 tables, which sorts as time does.
 """
 
 import itertools
+import mmap
 import re
 import secrets
 import threading
@@ -29,9 +33,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 
+_NANOSECONDS = 1_000_000  # in a millisecond
+
 _lock = threading.Lock()
 _ahead = 0  # how far the clock that all follow is ahead of this host's
-_latest = 0
+_latest = 0  # in nanoseconds, as the next: the moment that was last given here
+_given = memoryview(mmap.mmap(-1, 16)).cast("q")  # by any worker, and its steady time; memory that forked workers share
 _latest_ulid = 0
 _series = itertools.count(secrets.randbits(79))
 
@@ -41,12 +48,14 @@ def host_time() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_time() -> int:
+    """Nanoseconds on a clock that nobody sets, the same in all processes of a host; tests replace it."""
+    return time.monotonic_ns()
+
+
 def now() -> int:
     """This moment in milliseconds, never earlier than any moment given before."""
-    global _latest
-    with _lock:
-        _latest = max(_latest, host_time() + _ahead)
-        return _latest
+    return not_before(host_time() + _ahead)
 
 
 def follow(milliseconds: int) -> None:
@@ -56,18 +65,23 @@ def follow(milliseconds: int) -> None:
     not_before(milliseconds)  # another thread may follow at the same time, and have come from the server later than we
 
 
-def not_before(milliseconds: int) -> None:
-    """Hold the clock at `milliseconds` at least: the newest row, when a database is opened on a host set back."""
+def not_before(milliseconds: int) -> int:
+    """This moment in milliseconds: what the host says, or the newest row, or whatever time has got to if that is later."""
     global _latest
     with _lock:
-        _latest = max(_latest, milliseconds)
+        # What is behind the other may be read or written between the two: then time passes too slowly, never too fast.
+        given, at = _given
+        steady = steady_time()
+        _latest = max(_latest, milliseconds * _NANOSECONDS, given + (steady - at) // 2)
+        _given[1], _given[0] = steady, _latest
+        return _latest // _NANOSECONDS
 
 
 def forget() -> None:
     """Forget the past, for tests that set the clock."""
     global _ahead, _latest, _latest_ulid
     with _lock:
-        _ahead = _latest = _latest_ulid = 0
+        _ahead = _latest = _latest_ulid = _given[0] = _given[1] = 0
 
 
 def timestamp(milliseconds: int | None = None) -> str:

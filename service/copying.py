@@ -15,7 +15,7 @@ from service import db, migrations
 from service.db import Table
 from service.db.engine import exceptions, reason
 from service.fields import Column
-from service.models import TABLES, SigningKey
+from service.models import TABLES, Moment, SigningKey
 
 Database = Any  # an Engine, which is one of Peewee's databases as well
 Row = tuple[Any, ...]
@@ -91,11 +91,13 @@ def copy(source: Database, target: Database, progress: Progress = lambda rows: N
 
 
 def _make_way(target: Database) -> None:
-    """See that the target is empty, but for the key that a new database gets at its first start: that one goes."""
+    """See that the target is empty, but for what a new database gets when it is started: that goes."""
+    started = (SigningKey, Moment)
     for table in TABLES:
-        if table is not SigningKey and table.select().exists():
+        if table not in started and table.select().exists():
             raise Uncopyable(f"{target.name} holds data already ({_name(table)}): name a new or an empty database")
-    SigningKey.delete().execute()
+    for table in started:
+        table.delete().execute()
 
 
 def _transfer(source: Database, target: Database, table: type[Table], progress: Progress) -> Tally:

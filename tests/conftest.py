@@ -140,6 +140,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = clock.milliseconds("2026-11-20T10:00:00.000Z")
+        self.steady = 0  # nanoseconds that have really passed
 
     def forward(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
         self.now += int(seconds * clock.SECOND + minutes * clock.MINUTE + hours * clock.HOUR + days * clock.DAY)
@@ -153,6 +154,7 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that stands still until it is moved."""
     standing = Clock()
     monkeypatch.setattr(clock, "host_time", lambda: standing.now)
+    monkeypatch.setattr(clock, "steady_time", lambda: standing.steady)
     monkeypatch.setattr(clock, "follow", lambda milliseconds: None)
     clock.forget()
     return standing

@@ -1,25 +1,83 @@
 """Time and identifiers: never backwards, whatever the host's clock does."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
 from service import clock
 from service.models import Message
 from service.models.keeping import hold_clock
+from tests.serving import ROOT
 from tests.watching import at_once
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
+def pass_time(host_clock, *, seconds: float) -> None:
+    """Let time pass, on the host's clock too."""
+    host_clock.forward(seconds=seconds)
+    host_clock.steady += int(seconds * 1e9)
+
+
 @pytest.mark.parametrize("back", [{"seconds": 0}, {"seconds": 0.001}, {"hours": 1}, {"days": 4000}])
-def test_a_clock_that_is_set_back_stands_still_until_it_has_caught_up(host_clock, back):
+def test_a_clock_that_is_set_back_is_not_seen_to_go_back(host_clock, back):
     first = clock.now()
     host_clock.back(**back)
     assert (clock.now(), clock.timestamp()) == (first, "2026-11-20T10:00:00.000Z")
     host_clock.forward(**back)
     host_clock.forward(seconds=1)
     assert clock.now() == first + clock.SECOND
+
+
+def test_a_clock_that_was_set_back_goes_on_at_half_its_speed_until_it_has_caught_up(host_clock):
+    first = clock.now()
+    host_clock.back(seconds=10)
+    seen = []
+    for _ in range(30):
+        pass_time(host_clock, seconds=1)
+        seen.append((clock.now() - first) / clock.SECOND)
+    assert seen == [number / 2 for number in range(1, 21)] + [float(number) for number in range(11, 21)]
+
+
+def test_half_of_very_little_adds_up(host_clock):
+    first = clock.now()
+    host_clock.back(hours=1)
+    for _ in range(10_000):
+        host_clock.steady += 10_001
+        clock.now()
+    assert clock.now() == first + 50
+
+
+WORKER = """
+import os
+from service import clock
+moment = clock.now()
+clock.host_time = lambda: moment + clock.DAY
+if os.fork() == 0:
+    clock.now()
+    os._exit(0)
+os.wait()
+clock.host_time = lambda: moment
+print(clock.now() - moment - clock.DAY)
+"""
+
+
+def test_workers_go_by_one_clock_even_if_only_one_of_them_looked_while_it_was_ahead():
+    done = subprocess.run([sys.executable, "-c", WORKER], cwd=ROOT, capture_output=True, check=True)
+    assert 0 <= int(done.stdout) < clock.HOUR
+
+
+def test_a_lock_for_guessing_that_was_set_while_the_clock_was_ahead_ends(host_clock, anyone, settings):
+    guess = {"email": "eve@example.com", "password": "guessed"}
+    host_clock.forward(days=365)
+    statuses = [anyone.post("/auth/login", guess).status for _ in range(settings.login_failures + 1)]
+    host_clock.back(days=365)
+    statuses.append(anyone.post("/auth/login", guess).status)
+    pass_time(host_clock, seconds=2 * 15 * 60)
+    statuses.append(anyone.post("/auth/login", guess).status)
+    assert statuses == [401] * settings.login_failures + [429, 429, 401]
 
 
 def test_identifiers_rise_while_the_clock_stands_still_and_when_it_is_set_back(host_clock):
@@ -95,6 +153,25 @@ def test_a_restart_on_a_host_that_was_set_back_goes_on_from_the_newest_message(h
     clock.forget()
     hold_clock()
     assert clock.now() == clock.ulid_time(newest.id)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda alice: alice.post("/auth/login", {"email": "a", "password": "b"}),
+        lambda alice: alice.post("/feedback", {"description": "a"}, idempotency_key="k"),
+        lambda alice: alice.get("//readyz"),
+    ],
+    ids=["a guess", "a kept answer", "a probe"],
+)
+def test_a_restart_on_a_host_that_was_set_back_goes_on_from_what_was_written_last(host_clock, alice, act):
+    host_clock.forward(minutes=50)
+    act(alice)
+    newest = clock.now()
+    host_clock.back(days=400)
+    clock.forget()
+    hold_clock()
+    assert clock.now() == newest
 
 
 def test_timestamps_have_three_decimals_and_sort_as_time_does():

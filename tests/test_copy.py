@@ -31,6 +31,7 @@ from service.models import (
     LoginAttempt,
     LoginSession,
     Message,
+    Moment,
     ReadMarker,
     User,
 )
@@ -97,6 +98,7 @@ def fill(where: str, folder: Path) -> None:
     ReadMarker.create(**about, user_id=household.ALICE)
     DueAnswer.create(**about, languages="de en", due_at=clock.now())
     CalendarFeed.create(user_id=household.ALICE, digest="d")
+    Moment.note()
 
 
 class Way(NamedTuple):
@@ -187,8 +189,9 @@ def test_every_row_of_every_table_arrives_and_the_source_stays(way: Way, cx: Cal
     assert lines[-1][:3] == [str(sum(map(len, before.values()))), "rows", "copied"]
 
 
-def test_the_key_of_a_target_that_was_started_once_makes_way(way: Way, cx: Callable[..., Outcome]) -> None:
+def test_what_a_target_got_that_was_started_once_makes_way(way: Way, cx: Callable[..., Outcome]) -> None:
     prepare(way.target)
+    Moment.note()
     own = contents(way.target)["SigningKey"]
     assert len(own) == 1
     assert cx(way.source, way.target).status == 0
@@ -289,7 +292,7 @@ def odd_rows(table: type[Table], number: int) -> some.SearchStrategy[tuple[type[
     return some.tuples(*map(values, table._meta.sorted_fields)).map(lambda row: (table, list(row)))
 
 
-ONLY = (Avatar, CalendarFeed, DueAnswer, Ledger, ReadMarker)  # of which there is one for a parent, or by a number
+ONLY = (Avatar, CalendarFeed, DueAnswer, Ledger, Moment, ReadMarker)  # of which there is one, or one for a parent
 ODD = some.tuples(*(odd_rows(table, n) for table in TABLES for n in range(1 if table in ONLY else 3)))
 
 

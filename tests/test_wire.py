@@ -18,7 +18,7 @@ from service.routes import operations
 from service.web import build_app
 from tests.conftest import Client
 from tests.samples import NOBODY, eve_fixture, routes  # noqa: F401
-from tests.trouble import full, locked, read_only
+from tests.trouble import full, locked, read_only, unwritable
 
 CRASHED = "Something went wrong on our side; the log has the details under this request's identifier."
 

@@ -1,5 +1,6 @@
 """A database in trouble, as this thread's connection meets it: each kind in SQLite's way and in PostgreSQL's."""
 
+import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -68,6 +69,21 @@ def full() -> Iterator[None]:
         pages, usual = (db.database.execute_sql(f"PRAGMA {name}_count").fetchone()[0] for name in ("page", "max_page"))
         with between(f"PRAGMA max_page_count = {pages}", f"PRAGMA max_page_count = {usual}"):
             yield
+
+
+@contextmanager
+def unwritable() -> Iterator[None]:
+    """Not one byte can be written to a file by this process, in which SQLite lives."""
+    if is_chosen():
+        with full():
+            yield
+    else:
+        usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from service.models.due_answers import DueAnswer
 from service.models.events import CalendarFeed, Event
 from service.models.feedback import Feedback
 from service.models.installs import Approval
-from service.models.keeping import KeptAnswer, SigningKey
+from service.models.keeping import KeptAnswer, Moment, SigningKey
 from service.models.ledger import Ledger
 from service.models.notifications import Notification
 from service.models.people import App, LoginAttempt, LoginSession, User
@@ -36,6 +36,7 @@ __all__ = [
     "LoginAttempt",
     "LoginSession",
     "Message",
+    "Moment",
     "Notification",
     "RECORDS",
     "ReadMarker",
@@ -64,6 +65,7 @@ TABLES: tuple[type[Table], ...] = (
     LoginAttempt,
     Approval,
     SigningKey,
+    Moment,
     KeptAnswer,
     ReadMarker,
     CalendarFeed,

@@ -10,7 +10,7 @@ from service import clock
 from service.db import Table, write
 from service.fields import NEVER, Integer, Sortable, Text, reference
 from service.models.chats import Message
-from service.models.people import LoginSession
+from service.models.people import LoginAttempt, LoginSession
 
 
 class SigningKey(Table):
@@ -33,17 +33,18 @@ class SigningKey(Table):
         return [key.secret for key in cls.select().order_by(cls.id)]
 
 
-def hold_clock() -> None:
-    """See that the clock is not behind what was written before, on a host that was set back.
+class Moment(Table):
+    """One row: the latest moment at which the service is known to have run."""
 
-    Logins are written by this service alone; a message may have been imported from a time to come, and counts only if
-    somebody was logged in about then.
-    """
-    login = LoginSession.select(peewee.fn.max(LoginSession.rotated_at)).scalar() or 0
-    clock.not_before(login)
-    newest = Message.select(peewee.fn.max(Message.id)).scalar()
-    if newest and clock.ulid_time(newest) <= clock.now() + clock.DAY:
-        clock.not_before(clock.ulid_time(newest))
+    id = Integer(primary_key=True)
+    latest = Integer()
+
+    @classmethod
+    def note(cls) -> None:
+        """Write down what time it is."""
+        given = peewee.EXCLUDED.latest
+        noted = cls.insert(id=1, latest=clock.now())
+        noted.on_conflict(conflict_target=[cls.id], update={cls.latest: given}, where=given > cls.latest).execute()
 
 
 class _Made(msgspec.Struct):
@@ -83,3 +84,18 @@ class KeptAnswer(Table):
 
     class Meta:
         primary_key = peewee.CompositeKey("user_id", "operation", "key")
+
+
+def hold_clock() -> None:
+    """See that the clock is not behind what was written before, on a host that was set back.
+
+    Moments, logins, attempts and kept answers are written by this service alone; a message may have been imported from a time to
+    come, and counts only if it is of about then.
+    """
+    own = ((LoginSession.rotated_at, 0), (LoginAttempt.at, 0), (KeptAnswer.kept_until, clock.DAY), (Moment.latest, 0))
+    for moment, ahead in own:
+        newest = moment.model.select(peewee.fn.max(moment)).scalar()
+        clock.not_before((newest or 0) - ahead)
+    newest = Message.select(peewee.fn.max(Message.id)).scalar()
+    if newest and clock.ulid_time(newest) <= clock.now() + clock.DAY:
+        clock.not_before(clock.ulid_time(newest))

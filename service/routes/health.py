@@ -11,7 +11,7 @@ from msgspec import Struct
 from service import db, metrics, migrations
 from service.errors import NotFound, StorageUnavailable
 from service.metrics import Family, Sample
-from service.models import DueAnswer
+from service.models import DueAnswer, Moment
 from service.openapi import VERSION
 from service.operations import Operation, Routes
 from service.origins import is_among, metrics_networks
@@ -109,8 +109,7 @@ def try_to_write() -> None:
         version = migrations.version()
         if version < len(migrations.STEPS):  # a newer one is that of an instance which was updated before this one
             raise db.Unusable(f"its schema is {version}, older than this program's")
-        for change in (1, -1):  # SQLite writes nothing where nothing differs
-            db.database.execute_sql(f"UPDATE schema_version SET version = version + {change}")
+        Moment.note()
     if db.database.sizes().get("free", LEAST_FREE) < LEAST_FREE:
         raise db.Unusable("its disk is nearly full")
 

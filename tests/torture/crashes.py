@@ -49,7 +49,7 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
             until_ready(server)
             ready.append(time.monotonic() - begun)
             if number % 20 == 19:
-                crew.check_api(server)
+                crew.expect_answered(server)
             with crew.at_work(server):
                 time.sleep(dice.uniform(0.01, 0.8))
                 if kind == "one worker of two":
@@ -57,12 +57,12 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
                     time.sleep(dice.uniform(0.01, 0.8))
                 os.killpg(server.process.pid, signal.SIGKILL)
                 server.process.wait()
-        crew.check_file(_copied(crew.data, folder / "copy"))
+        crew.expect_stored(_copied(crew.data, folder / "copy"))
     with serving(crew.data) as server:
         until_ready(server)
-        crew.check_api(server)
+        crew.expect_answered(server)
         assert server.stop() == 0
-    crew.check_file(crew.data)
+    crew.expect_stored()
     tally = crew.tally
     assert tally["acknowledged"] > 10 * rounds and tally["lost"] > rounds
     yield Figure(

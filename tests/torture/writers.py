@@ -305,14 +305,14 @@ class Crew:
             for thread in threads:
                 thread.join(60)
             assert not any(thread.is_alive() for thread in threads), "a request hangs"
-        assert not self.faults, self.faults[:3]
+            assert not self.faults, self.faults[:3]
 
     # What must then be true.
 
-    def check_file(self, data: Path) -> None:
-        """The database itself: sound, with all that was acknowledged, and whatever belongs together agrees."""
-        with rows_of(data) as rows:
-            expect_sound(rows)
+    def expect_stored(self, data: Path | None = None, *, keeps_answers: bool = True) -> None:
+        """In the database itself: all that was acknowledged, and whatever belongs together agrees."""
+        with rows_of(data or self.data) as rows:
+            expect_sound(rows, keeps_answers=keeps_answers)
             for kind, sql in CREATED.items():
                 self._expect_created(kind, rows(sql))
             self._expect_values(values_in(rows))
@@ -336,7 +336,7 @@ class Crew:
                 expected = {value or None for value in values}
                 assert (found or None) in expected, f"{what} of {key}: expected one of {values}, found {found}"
 
-    def check_api(self, server: Served) -> None:
+    def expect_answered(self, server: Served) -> None:
         """What a restarted server answers: the same, to everybody."""
         self.server = server
         for writer in self.writers:
