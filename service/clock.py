@@ -1,7 +1,7 @@
 """Time and identifiers: the one place that reads the clock, and that never lets it go backwards or stand still.
 
-A host's clock may be set back, by a second or by a year. From then on time goes on at half its speed, until the host has
-caught up: what waits for a moment to come waits twice as long at most, and what has expired stays so.
+A host's clock may be set back, by a second or by a year. From then on time passes at half its speed, until the host
+has caught up: what has expired stays so, and what waits for a moment waits twice as long at most.
 
 Instants are whole milliseconds since 1970 inside, and RFC 3339 text with three decimals and `Z` on the wire and in
 tables, which sorts as time does.
@@ -66,7 +66,7 @@ def follow(milliseconds: int) -> None:
 
 
 def not_before(milliseconds: int) -> int:
-    """This moment in milliseconds: what the host says, or the newest row, or whatever time has got to if that is later."""
+    """See that it is not before `milliseconds`, a time that the host told, or that of a row; this moment, then."""
     global _latest
     with _lock:
         # What is behind the other may be read or written between the two: then time passes too slowly, never too fast.

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -16,8 +17,22 @@ from typing import Any
 
 import pytest
 
+from tests.cluster import takes_connections, until
 from tests.conftest import PASSWORD, Reply
-from tests.serving import ALICE, SESSION, Served, ask, chat, command, fill, serving
+from tests.postgres import free_port
+from tests.serving import (
+    ALICE,
+    PROGRAM,
+    SESSION,
+    Served,
+    ask,
+    chat,
+    command,
+    environment,
+    fill,
+    serving,
+    where,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -234,6 +249,21 @@ def test_two_servers_share_one_database(data: Path, server: Served, token: str) 
         assert pages[0] == pages[1] != first.data
         second.call("POST", "/api/v1/auth/logout", {}, other_token)
         assert server.call("GET", MESSAGES, token=other_token).status == 401
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_log_that_is_full_keeps_nobody_from_being_served(workers: str, data: Path) -> None:
+    port = free_port()
+    told = environment(**where(data))
+    line = [*PROGRAM, "serve", "--data", str(data), "--port", str(port), "--workers", workers]
+    with Path("/dev/full").open("wb") as full, subprocess.Popen(line, stdout=full, stderr=full, env=told) as one:
+        try:
+            until(lambda: one.poll() is not None or takes_connections(port))
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+                assert ask(connection, "GET", "/readyz").status == 200
+        finally:
+            one.terminate()
+        assert one.wait(15) == 0
 
 
 # Ending.

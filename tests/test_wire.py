@@ -17,6 +17,7 @@ from service.models import App, ChatSession, KeptAnswer, LoginSession, Message, 
 from service.routes import operations
 from service.web import build_app
 from tests.conftest import Client
+from tests.postgres import only_on_sqlite
 from tests.samples import NOBODY, eve_fixture, routes  # noqa: F401
 from tests.trouble import full, locked, read_only, unwritable
 
@@ -217,6 +218,12 @@ class TestADatabaseThatCannotWrite:
         eve.token = tokens.rotate(old.refresh_token, settings).access_token
         with trouble():
             assert eve.get("/inbox").status == 200
+
+    def test_is_opened_anew_if_it_was_opened_while_nothing_could_be_written(self, alice):
+        only_on_sqlite()
+        db.database.execute_sql("PRAGMA query_only = 1")  # of this connection only
+        assert alice.delete("/events/feed").error == (503, "storage_unavailable")
+        assert alice.delete("/events/feed").status == 200
 
 
 MALFORMED_IDS = {

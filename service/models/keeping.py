@@ -89,8 +89,8 @@ class KeptAnswer(Table):
 def hold_clock() -> None:
     """See that the clock is not behind what was written before, on a host that was set back.
 
-    Moments, logins, attempts and kept answers are written by this service alone; a message may have been imported from a time to
-    come, and counts only if it is of about then.
+    Moments, logins, attempts and kept answers are written by this service alone; a message may have been imported from
+    a time to come, and counts only if that is not far from theirs.
     """
     own = ((LoginSession.rotated_at, 0), (LoginAttempt.at, 0), (KeptAnswer.kept_until, clock.DAY), (Moment.latest, 0))
     for moment, ahead in own:

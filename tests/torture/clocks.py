@@ -57,7 +57,9 @@ class Observer:
         self.server, self.token = server, server.log_in(email(0))
         expires = clock.timestamp(clock.host_time() + 700)
         told = {"mcp_server_id": "passing", "allowed_tools": ["*"], "expires_at": expires}
-        crew.writers[0].created["data_share"]["passing"] = self.post("/data-shares", told, key="passing").data["id"]
+        passing = self.post("/data-shares", told, key="passing").data["id"]
+        crew.writers[0].created["data_share"]["passing"] = passing
+        crew.writers[0].may_be["revoked", passing] = {None, True}  # over, though nobody withdrew it
         once = self.post("/feedback", {"description": "once"}, key="once")
         self.answer = once.raw
         crew.writers[0].created["feedback"]["once"] = once.data["id"]
@@ -130,8 +132,8 @@ def steps(folder: Path, library: Path, number: int) -> Iterator[Figure]:
         expect_order(crew)
         yield Figure(
             f"the clock steps back and forth by a second to a year, {number} times under 8 writers and 2 workers",
-            f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost, no token refused, identifiers and created_at "
-            "rose for everybody, an expired grant stayed expired, a lock for guessing and a key for repeating lasted",
+            f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost, no token refused, identifiers and created_at"
+            " rose for everybody, an expired grant stayed expired, a lock for guessing and a key for repeating lasted",
         )
         yield from a_year_ahead(crew, observer, host)
     crew.expect_stored(keeps_answers=False)
@@ -143,12 +145,15 @@ def steps(folder: Path, library: Path, number: int) -> Iterator[Figure]:
             until(everybody_writes(crew), "somebody cannot write")
             time.sleep(1)
         expect_order(crew)
+        observer.server, observer.token = server, server.log_in(email(0))
+        assert observer.verdict() == "expired", "an expired grant counts again"
         crew.expect_answered(server)
         assert server.stop() == 0
     crew.expect_stored(keeps_answers=False)
     yield Figure(
         "started anew on a clock two years behind what is stored",
-        f"{crew.tally['acknowledged'] - written:,} writes: no token refused, identifiers and created_at went on rising",
+        f"{crew.tally['acknowledged'] - written:,} writes: no token refused, identifiers and created_at rose on, "
+        "an expired grant stayed expired",
     )
 
 
