@@ -13,8 +13,8 @@ from service import clock
 from tests.conftest import PASSWORD, Reply
 from tests.serving import Served, serving
 from tests.torture import UNTRIED, Figure, seed
-from tests.torture.disks import everybody_writes, log_all_in, until
-from tests.torture.writers import Crew, email, rising, until_ready
+from tests.torture.disks import everybody_writes
+from tests.torture.writers import Crew, email, log_all_in, rising, until, until_ready
 
 SECOND, HOUR, DAY, YEAR = 1, 3600, 86_400, 31_536_000
 BACK = (-1 * SECOND, -10 * SECOND, -HOUR, -DAY, -YEAR, 0)
@@ -132,8 +132,9 @@ def steps(folder: Path, library: Path, number: int) -> Iterator[Figure]:
         expect_order(crew)
         yield Figure(
             f"the clock steps back and forth by a second to a year, {number} times under 8 writers and 2 workers",
-            f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost, no token refused, identifiers and created_at"
-            " rose for everybody, an expired grant stayed expired, a lock for guessing and a key for repeating lasted",
+            f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost, no token refused, identifiers and "
+            "created_at rose for everybody, an expired grant stayed expired, a lock for guessing lasted, and so did a "
+            "key for repeating",
         )
         yield from a_year_ahead(crew, observer, host)
     crew.expect_stored(keeps_answers=False)

@@ -13,11 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from service import db
-from tests.serving import PROGRAM, Served, serving
+from tests.serving import PROGRAM, serving
 from tests.torture import Figure, missing, seed
 from tests.torture.powercut import cuts, recorder, steps_of
-from tests.torture.writers import CREATED, UNBOUNDED, Crew, expect_sound, rows_of, until_ready, values_in
+from tests.torture.writers import CREATED, UNBOUNDED, Crew, expect_sound, rows_of, until, until_ready, values_in
 
+PLANTED = (
+    "DELETE FROM feedback WHERE id IN (SELECT id FROM feedback LIMIT 1)",
+    "UPDATE event SET id = lower(hex(randomblob(16))) WHERE id IN (SELECT id FROM event LIMIT 1)",
+    "DELETE FROM notification WHERE id IN (SELECT id FROM notification WHERE message_id IS NOT NULL LIMIT 1)",
+    "UPDATE chat_session SET shown_total = shown_total + 1 WHERE id IN (SELECT id FROM chat_session LIMIT 1)",
+    "UPDATE data_share SET revoked_at = NULL",
+    "UPDATE message SET pinned_at = NULL, deleted_at = NULL",
+    "UPDATE \"user\" SET settings = '{}'",
+    "DELETE FROM kept_answer",
+)
 KINDS = ("one process", "all processes", "one process", "all processes", "one worker of two")
 LAX = """import sys; sys.path.insert(0, {root!r}); sys.argv[0] = "app.py"
 import app, service.db.sqlite as sqlite
@@ -31,9 +41,9 @@ def run(quick: bool) -> Iterator[Figure]:
     if lacking := missing("strace"):
         yield Figure("acknowledged writes survive a power cut", lacking)
         return
-    for level, number, seconds in (("full", 40, 1.0), ("normal", 40, 1.0)) if quick else POWER_CUTS:
+    for level, number, writes in (("full", 40, 60), ("normal", 40, 60)) if quick else POWER_CUTS:
         with tempfile.TemporaryDirectory(prefix="cx-power-") as folder:
-            yield power_cuts(Path(folder), level, number, seconds)
+            yield power_cuts(Path(folder), level, number, writes)
 
 
 # kill -9.
@@ -42,6 +52,9 @@ def run(quick: bool) -> Iterator[Figure]:
 def kills(folder: Path, rounds: int) -> Iterator[Figure]:
     """Kill, look at a copy of what is left, start again, and go on where everybody was."""
     dice, crew, ready = random.Random(seed()), Crew(folder / "data", seed()), []
+    tally = crew.tally
+    with serving(crew.data, *UNBOUNDED) as server, crew.at_work(server):
+        until(lambda: tally["acknowledged"] > 150, "nobody can write")
     for number in range(rounds):
         kind = KINDS[number % len(KINDS)]
         begun = time.monotonic()
@@ -50,8 +63,10 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
             ready.append(time.monotonic() - begun)
             if number % 20 == 19:
                 crew.expect_answered(server)
+            written = tally["acknowledged"]
             with crew.at_work(server):
-                time.sleep(dice.uniform(0.01, 0.8))
+                until(lambda written=written: tally["acknowledged"] > written, "nobody can write")
+                time.sleep(dice.uniform(0, 0.8))
                 if kind == "one worker of two":
                     os.kill(dice.choice(server.workers), signal.SIGKILL)
                     time.sleep(dice.uniform(0.01, 0.8))
@@ -63,8 +78,8 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
         crew.expect_answered(server)
         assert server.stop() == 0
     crew.expect_stored()
-    tally = crew.tally
-    assert tally["acknowledged"] > 10 * rounds and tally["lost"] > rounds
+    expect_found(crew, folder / "copy")
+    assert tally["lost"]
     yield Figure(
         f"kill -9 under 8 writers, {rounds} times: nothing acknowledged is lost, nothing is there by half or twice",
         f"0 of {tally['acknowledged']:,} acknowledged writes lost; {tally['lost']:,} answers lost, "
@@ -74,6 +89,19 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
         "ready again after kill -9",
         f"{statistics.median(ready):.2f} s from exec to a ready answer (median), {max(ready):.2f} s at most",
     )
+
+
+def expect_found(crew: Crew, copy: Path) -> None:
+    """See that what is looked at afterwards would show: each of these is found in a copy."""
+    for fault in PLANTED:
+        _copied(crew.data, copy)
+        with contextlib.closing(db.sqlite3.connect(copy / db.FILE_NAME, isolation_level=None)) as connection:
+            connection.execute(fault)
+        try:
+            crew.expect_stored(copy)
+        except AssertionError:
+            continue
+        raise AssertionError(f"not found: {fault}")
 
 
 def _copied(data: Path, to: Path) -> Path:
@@ -88,10 +116,10 @@ def _copied(data: Path, to: Path) -> Path:
 
 # The power cut.
 
-POWER_CUTS = (("full", 2000, 8.0), ("normal", 200, 4.0), ("off", 200, 4.0))
+POWER_CUTS = (("full", 2000, 1200), ("normal", 200, 400), ("off", 200, 400))  # cuts, and acknowledged writes
 
 
-def power_cuts(folder: Path, level: str, number: int, seconds: float) -> Figure:
+def power_cuts(folder: Path, level: str, number: int, writes: int) -> Figure:
     """Record a run, cut the power at many moments, and look at what every cut leaves.
 
     As the service is, no cut may lose anything. With less than `synchronous = FULL`, cuts must be found that do: else
@@ -104,8 +132,10 @@ def power_cuts(folder: Path, level: str, number: int, seconds: float) -> Figure:
     with serving(crew.data, "--workers", "2", *UNBOUNDED, program=program) as server:
         until_ready(server)
         with crew.at_work(server):
-            time.sleep(seconds)
-        _killed(server)
+            until(lambda: crew.tally["acknowledged"] > writes, "nobody can write", 600)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.process.pid, signal.SIGKILL)
+        server.process.wait()
     steps = steps_of(folder / "trace", crew.data)
     losses = damages = most = 0
     images = folder / "images" / "data"
@@ -125,7 +155,7 @@ def power_cuts(folder: Path, level: str, number: int, seconds: float) -> Figure:
         losses += bool(lost)
         most = max(most, len(lost))
     acknowledged = sum(step.call == "answer" for step in steps)
-    assert acknowledged > 20
+    assert acknowledged >= writes
     if level == "full":
         claim, seen = "a power cut at a random moment", f"0 of {number:,} cuts lost a write or left anything by half"
     else:
@@ -133,12 +163,6 @@ def power_cuts(folder: Path, level: str, number: int, seconds: float) -> Figure:
         claim = f"the same simulator on synchronous = {level.upper()}, to prove that it finds losses"
         seen = f"{losses:,} of {number:,} cuts lost acknowledged writes, up to {most:,}; {damages:,} left damage"
     return Figure(claim, f"{seen} ({acknowledged:,} answers)")
-
-
-def _killed(server: Served) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(server.process.pid, signal.SIGKILL)
-    server.process.wait()
 
 
 def _lost(crew: Crew, data: Path, answered: set[str]) -> list[str]:

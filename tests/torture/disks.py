@@ -17,9 +17,8 @@ from pathlib import Path
 from service import db
 from tests.serving import PROGRAM, Served, ask, serving
 from tests.torture import UNTRIED, Figure, missing, seed
-from tests.torture.writers import UNBOUNDED, Crew, session_of, until_ready
+from tests.torture.writers import UNBOUNDED, Crew, log_all_in, session_of, until, until_ready
 
-PATIENCE = 60.0  # seconds until whatever is waited for will never come
 NOT_STARTED = re.compile(r"^cx-service: the database cannot be used: .*\n\Z", re.M)
 ERRORS = (
     ("pwrite64", "EIO"),
@@ -92,21 +91,6 @@ class Readers:
                     self.read += 1
                     if answer.status not in self.allowed:
                         self.faults.append(f"{path}: {answer.status} {answer.raw!r}")
-
-
-def log_all_in(crew: Crew, server: Served) -> None:
-    """See that everybody has tokens before there is trouble: who logs in must be written down."""
-    with crew.at_work(server):
-        until(lambda: all(writer.tokens for writer in crew.writers), "nobody can log in")
-
-
-def until(holds: Callable[[], bool], otherwise: str, seconds: float = PATIENCE) -> float:
-    """Wait until something holds; how many seconds it took."""
-    begun = time.monotonic()
-    while not holds():
-        assert time.monotonic() - begun < seconds, otherwise
-        time.sleep(0.01)
-    return time.monotonic() - begun
 
 
 def everybody_writes(crew: Crew) -> Callable[[], bool]:
@@ -251,7 +235,7 @@ def errors(folder: Path, most: int) -> Figure:
     with serving(crew.data, *UNBOUNDED) as server:
         log_all_in(crew, server)
     for number in range(most):
-        for call, error in ERRORS:
+        for call, error in ERRORS if most > 1 else dice.sample(ERRORS, 3):
             first = number + 1 if most > 1 else dice.randrange(3, 20)
             when = dice.choice([f"{first}", f"{first}+5", f"{first}..{first + 40}"])
             try:

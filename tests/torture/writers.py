@@ -29,6 +29,7 @@ CREATED = {  # what has a name that its writer gave it: where the name is stored
     "data_share": "SELECT mcp_server_id, id FROM data_share",
     "event": "SELECT source_event_id, id FROM event",
 }
+PATIENCE = 60.0  # seconds until whatever is waited for will never come
 UNBOUNDED = [f"--login-failures{of}=1000000" for of in ("", "-account", "-network")]  # who is killed did not succeed
 
 
@@ -445,15 +446,30 @@ def _walk(get: Callable[[str], Reply], path: str) -> Iterator[dict[str, Any]]:
         cursor = page.meta["next_cursor"]
 
 
+def log_all_in(crew: Crew, server: Served) -> None:
+    """See that everybody has tokens before there is trouble: who logs in must be written down."""
+    with crew.at_work(server):
+        until(lambda: all(writer.tokens for writer in crew.writers), "nobody can log in")
+
+
+def until(holds: Callable[[], bool], otherwise: str, seconds: float = PATIENCE) -> float:
+    """Wait until something holds; how many seconds it took."""
+    begun = time.monotonic()
+    while not holds():
+        assert time.monotonic() - begun < seconds, otherwise
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
 def until_ready(server: Served) -> None:
     """Wait until a server takes writes."""
-    begun = time.monotonic()
-    while time.monotonic() - begun < 30:
+
+    def is_ready() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            if server.call("GET", "/readyz").status == 200:
-                return
-        time.sleep(0.005)
-    raise AssertionError("not ready")
+            return server.call("GET", "/readyz").status == 200
+        return False
+
+    until(is_ready, "not ready")
 
 
 def rising(stamps: list[tuple[str, str]]) -> bool:
