@@ -19,7 +19,7 @@ from service.web import build_app
 from tests.conftest import Client
 from tests.postgres import only_on_sqlite
 from tests.samples import NOBODY, eve_fixture, routes  # noqa: F401
-from tests.trouble import full, locked, read_only, unwritable
+from tests.trouble import another_connection, full, locked, read_only
 
 CRASHED = "Something went wrong on our side; the log has the details under this request's identifier."
 
@@ -219,11 +219,19 @@ class TestADatabaseThatCannotWrite:
         with trouble():
             assert eve.get("/inbox").status == 200
 
-    def test_is_opened_anew_if_it_was_opened_while_nothing_could_be_written(self, alice):
+    @pytest.mark.parametrize(("method", "path"), [("DELETE", "/events/feed"), ("PATCH", "/notifications/read-all")])
+    def test_is_opened_anew_if_it_was_opened_while_nothing_could_be_written(
+        self, alice, settings, monkeypatch, method, path
+    ):
         only_on_sqlite()
-        db.database.execute_sql("PRAGMA query_only = 1")  # of this connection only
-        assert alice.delete("/events/feed").error == (503, "storage_unavailable")
-        assert alice.delete("/events/feed").status == 200
+        with another_connection(settings) as other, monkeypatch.context() as then:
+            other.execute("SELECT count(*) FROM app")
+            db.close_database()
+            then.setattr(db.database.obj, "database", f"file:{settings.data / db.FILE_NAME}?mode=ro")
+            then.setitem(db.database.obj.connect_params, "uri", True)
+            assert alice.call(method, path, {}).error == (503, "storage_unavailable")
+            then.undo()
+            assert alice.call(method, path, {}).status == 200
 
 
 MALFORMED_IDS = {

@@ -1,7 +1,6 @@
 """`serve`: the service itself."""
 
 import argparse
-import contextlib
 import logging
 import os
 import socket

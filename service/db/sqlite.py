@@ -68,15 +68,21 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     @contextmanager
     def write(self, *things: str) -> Iterator[None]:
-        with self.atomic():
+        with self._reopening(), self.atomic():
             yield
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
-        try:
+        with self._reopening():
             return super().execute_sql(sql, params)
+
+    @contextmanager
+    def _reopening(self) -> Iterator[None]:
+        """Close a connection that was opened while the disk was read-only: it would stay so longer than the disk."""
+        try:
+            yield
         except peewee.OperationalError as error:
             if "readonly" in str(error) and not self.in_transaction():
-                self.disconnect()  # it was opened while the disk was read-only, and would stay so when it no longer is
+                self.disconnect()
             raise
 
     @contextmanager

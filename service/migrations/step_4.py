@@ -16,7 +16,7 @@ STATEMENTS: tuple[str | dict[str, str], ...] = (
         )"""
         for kind, number in POSITION.items()
     },
-    "CREATE TABLE moment (id INTEGER NOT NULL PRIMARY KEY, latest BIGINT NOT NULL)",
+    "CREATE TABLE moment (id BIGINT NOT NULL PRIMARY KEY, latest BIGINT NOT NULL)",
     "ALTER TABLE chat_session ADD COLUMN public_news_at BIGINT NOT NULL DEFAULT 0",
     "UPDATE chat_session SET public_news_at = news_at",
     "CREATE INDEX chat_session_user_id_public_news_at_id ON chat_session (user_id, public_news_at, id)",
