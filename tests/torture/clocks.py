@@ -100,7 +100,7 @@ def looking(observer: Observer) -> Iterator[None]:
     over, faults = threading.Event(), list[BaseException]()
 
     def look() -> None:
-        while not over.is_set():
+        while not over.wait(0.05):
             try:
                 observer.look()
             except Exception as error:
