@@ -3,6 +3,7 @@
 Where the document lists no 400 for an operation, garbage becomes a value that selects nothing (contract, section 2).
 """
 
+import functools
 import json
 import math
 import re
@@ -127,6 +128,7 @@ def read_query(
     return query, [f"{name}: {str(fault).removeprefix(name + ': ')}" for name, fault in faults]
 
 
+@functools.cache
 def _members(kind: type[Struct]) -> list[tuple[str, str, Any, bool]]:
     hints = hints_of(kind)
     found = msgspec.structs.fields(kind)

@@ -48,9 +48,9 @@ class Column(peewee.Field):
         """The stored form of a value from outside. Raises ValueError with the reason why it cannot be taken."""
         return value
 
-    def json(self) -> str:
-        """SQL that renders the column as JSON text, never NULL."""
-        return f"coalesce('\"' || {self.sql} || '\"', 'null')" if self.null else f"'\"' || {self.sql} || '\"'"
+    def json(self) -> tuple[str, str]:
+        """The form of the column's JSON text, and SQL, never NULL, for what takes the place of its `%s`."""
+        return ("%s", f"coalesce('\"' || {self.sql} || '\"', 'null')") if self.null else ('"%s"', self.sql)
 
     @property
     def sql(self) -> str:
@@ -72,8 +72,8 @@ class Text(Column):
     def store(self, value: Any) -> Any:
         return self.form(value) if value and self.form else value
 
-    def json(self) -> str:
-        return f"json_quote({self.sql})"
+    def json(self) -> tuple[str, str]:
+        return "%s", f"json_quote({self.sql})"
 
 
 class Word(Column):
@@ -129,8 +129,8 @@ class Boolean(Column):
     def adapt(self, value: Any) -> bool:
         return bool(value)
 
-    def json(self) -> str:
-        return f"CASE WHEN {self.sql} THEN 'true' ELSE 'false' END"
+    def json(self) -> tuple[str, str]:
+        return "%s", f"CASE WHEN {self.sql} THEN 'true' ELSE 'false' END"
 
 
 class Integer(Column):
@@ -139,8 +139,8 @@ class Integer(Column):
     field_type = "BIGINT"
     wire = accepts = Int64
 
-    def json(self) -> str:
-        return f"json_quote({self.sql})"
+    def json(self) -> tuple[str, str]:
+        return "%s", f"json_quote({self.sql})"
 
 
 class Number(Column):
@@ -150,9 +150,9 @@ class Number(Column):
     wire = accepts = float
     most = 1.79769313486231e308
 
-    def json(self) -> str:
+    def json(self) -> tuple[str, str]:
         """`printf('%!.15g', …)`, spelt so that no driver takes the percent sign for a value's place."""
-        return f"printf(CAST(x'{b'%!.15g'.hex()}' AS TEXT), {self.sql})"
+        return "%s", f"printf(CAST(x'{b'%!.15g'.hex()}' AS TEXT), {self.sql})"
 
     def adapt(self, value: Any) -> float:
         rounded = float(f"{value:.15g}")
@@ -176,8 +176,8 @@ class Rendered(Column):
     def store(self, value: Any) -> Any:
         return compact_json(value)
 
-    def json(self) -> str:
-        return self.sql
+    def json(self) -> tuple[str, str]:
+        return "%s", self.sql
 
 
 class Integers(Rendered):
@@ -237,8 +237,8 @@ class Flag:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def json(self) -> str:
-        return f"CASE WHEN \"{self.timestamp}\" IS NULL THEN 'false' ELSE 'true' END"
+    def json(self) -> tuple[str, str]:
+        return "%s", f"CASE WHEN \"{self.timestamp}\" IS NULL THEN 'false' ELSE 'true' END"
 
     def imply(self, given: bool | None, row: dict[str, Any]) -> None:
         """Set the timestamp in an imported row that has only the flag."""
@@ -253,9 +253,9 @@ class Standing(Flag):
         super().__init__(timestamp)
         self.since, self.until = since, until
 
-    def json(self) -> str:
+    def json(self) -> tuple[str, str]:
         lasting = f'"{self.until}" IS NULL OR "{self.until}" > \'{clock.timestamp()}\''
-        return f"CASE WHEN \"{self.timestamp}\" IS NULL AND ({lasting}) THEN 'true' ELSE 'false' END"
+        return "%s", f"CASE WHEN \"{self.timestamp}\" IS NULL AND ({lasting}) THEN 'true' ELSE 'false' END"
 
     def imply(self, given: bool | None, row: dict[str, Any]) -> None:
         lasts = row[self.until] is None or row[self.until] > clock.timestamp()
@@ -291,7 +291,8 @@ def members(model: type[peewee.Model], *, own: bool = False, export: bool = Fals
     return {column.name: column for column in sorted(columns, key=lambda c: c._order) if column.leaves in leaving}
 
 
-def row_json(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> str:
-    """SQL that renders one row of a table as a JSON object."""
-    parts = [f"\"{name}\":' || {column.json()} || '" for name, column in members(model, own=own, export=export).items()]
-    return "'{" + ",".join(parts) + "}'"
+def row_form(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> tuple[str, list[str]]:
+    """A row of a table as a JSON object: its form, and SQL for what takes the place of each `%s` in it."""
+    leaving = {name: column.json() for name, column in members(model, own=own, export=export).items()}
+    form = ",".join(f'"{name}":{place}' for name, (place, _) in leaving.items())
+    return f"{{{form}}}", [value for _, value in leaving.values()]

@@ -19,7 +19,7 @@ from service import db
 from service.auth.passwords import hash_password
 from service.decoding import read_json
 from service.errors import BadRequest, InvalidBody
-from service.fields import Column, Flag, members, primary_key, row_json
+from service.fields import Column, Flag, members, primary_key
 from service.models import RECORDS, Avatar, Ledger, Message, User
 from service.models.ledger import OPERATOR
 from service.models.settling import sessions_of, settle
@@ -67,7 +67,7 @@ def give_out(write: Callable[[bytes], Any], progress: Progress = lambda rows: No
     with db.snapshot():
         for kind, table in RECORDS.items():
             named = f'"{table._meta.table_name}" ORDER BY {primary_key(table).sql}'
-            rows = f"SELECT {row_json(table, export=True)} FROM {named}"
+            rows = f"SELECT {db.row_json(table, export=True)} FROM {named}"
             for (row,) in db.database.execute_sql(rows):
                 write(f'{{"{kind}":{row}}}\n'.encode())
                 progress(1)

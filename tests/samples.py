@@ -95,7 +95,7 @@ def create_app(caller: Caller, body: NewApp) -> Annotated[Raw, App]:
     made = App.create(name=body.name)
     if body.fails:
         raise RuntimeError("after the app was made")
-    return render(App.select().where(App.id == made.id))
+    return render(App, made.id)
 
 
 @routes.post("/other-apps", answers=(201, 400))

@@ -286,7 +286,7 @@ class TestNews:
         browser, read = at(alice), faces.titles
 
         def late(*arguments: Any) -> Any:
-            ChatSession.touch(ChatSession.id == session.id)
+            ChatSession.touch(session.id)
             return read(*arguments)
 
         for path in ("/", chat(session)):

@@ -29,7 +29,6 @@ from service.fields import (
     as_bytes,
     compact_json,
     members,
-    row_json,
 )
 from service.shapes import shape
 
@@ -71,7 +70,7 @@ def memory():
 def rendered(export=False, **values):
     """A row as the database renders it."""
     made = Everything.create(**values)
-    query = Everything.select(peewee.SQL(row_json(Everything, export=export))).where(Everything.id == made.id)
+    query = Everything.select(peewee.SQL(db.row_json(Everything, export=export))).where(Everything.id == made.id)
     return query.tuples().get()[0]
 
 

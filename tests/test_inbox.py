@@ -999,13 +999,15 @@ LISTS = {
 
 
 def selects(client: Client, path: str) -> tuple[Any, Any]:
-    """The statements with which a list is counted, and with which its page is read."""
+    """With what a list is counted, and with what its page is read, which one statement does."""
     with statements() as seen:
         assert client.get(path).status == 200
-    count, listed = seen[-2:]
-    assert count[0].startswith("SELECT COUNT(1)")
-    assert is_of_a_page(listed)
-    return count, listed
+    sql, values = seen[-1]
+    both = r"SELECT page\.\*, \((SELECT count\(\*\) .*?)\) FROM \((.*)\) AS page"
+    count, listed = re.fullmatch(both, sql, re.S).groups()
+    marks = count.count(db.database.param)
+    assert is_of_a_page((listed, values))
+    return (count, values[:marks]), (listed, values[marks:])
 
 
 def steps(statement: Any) -> int:

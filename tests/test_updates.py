@@ -171,7 +171,7 @@ def test_a_writer_that_finishes_late_is_not_missed(alice, shop, session):
     """Its moment is earlier than one that was told already."""
     other = ChatSession.create(app_id=shop.id, user_id=alice.user.id)
     after = start(alice)
-    ChatSession.touch(ChatSession.id == other.id)
+    ChatSession.touch(other.id)
     newest = ChatSession.newest()
     chats, _, after = told(alice, after)
     assert chats == [other.id]

@@ -27,14 +27,13 @@ def sign(purpose: str, value: list[Any]) -> str:
 def verify(purpose: str, text: str) -> list[Any]:
     """The value that `sign` was given. Raises ValueError for everything that it did not make."""
     try:
-        value = _load(purpose, text)
-        signature = text.rpartition(".")[2]
-        # Base64 can be spelled in several ways; only ours is not altered.
-        if base64_encode(base64_decode(signature)) != signature.encode():
-            raise BadData("another spelling")
+        try:
+            return list(_read(purpose, _keys(), text))
+        except BadSignature:
+            # Another instance may have made a key since; what is merely forged must not cost a question every time.
+            return list(_read(purpose, _keys(FORGED), text))
     except (BadData, UnicodeError):
         raise ValueError("not a text of ours") from None
-    return list(value)
 
 
 def forget_keys() -> None:
@@ -43,12 +42,15 @@ def forget_keys() -> None:
     _known, _asked_at[FORGED] = (), 0.0
 
 
-def _load(purpose: str, text: str) -> Any:
-    try:
-        return _serializer(purpose, _keys()).loads(text)
-    except BadSignature:
-        # Another instance may have made a key since; what is merely forged must not cost a question every time.
-        return _serializer(purpose, _keys(FORGED)).loads(text)
+@functools.lru_cache(maxsize=1024)
+def _read(purpose: str, keys: tuple[str, ...], text: str) -> tuple[Any, ...]:
+    """What a text of ours carries; the same token comes with request after request."""
+    value = _serializer(purpose, keys).loads(text)
+    signature = text.rpartition(".")[2]
+    # Base64 can be spelled in several ways; only ours is not altered.
+    if base64_encode(base64_decode(signature)) != signature.encode():
+        raise BadData("another spelling")
+    return tuple(value)
 
 
 def _keys(rest: float = KNOWN) -> tuple[str, ...]:

@@ -3,15 +3,15 @@
 Nothing usable rests in the database, and whatever ends the row ends its tokens at once (contract, section 3).
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from service import clock
 from service.auth.signing import sign, verify
-from service.db import is_unavailable, write
+from service.db import is_unavailable, prepared, write
 from service.errors import InvalidToken, Unauthenticated
-from service.models import Ledger, LoginSession
+from service.models import Ledger, LoginSession, User
 from service.models.people import Caller
 from service.settings import Settings
 
@@ -67,12 +67,12 @@ def authenticate(header: str) -> Caller:
         raise InvalidToken
     if generation == session.generation and not session.is_generation_used:
         _note_use(session)
-    return _caller(session)
+    return session.caller()
 
 
 def caller_of(session_id: str) -> Caller:
     """The caller that a login session names. Raises InvalidToken when it has ended."""
-    return _caller(_open(session_id))
+    return _open(session_id).caller()
 
 
 def is_open(session_id: str) -> bool:
@@ -80,17 +80,35 @@ def is_open(session_id: str) -> bool:
     return bool(LoginSession.open_sessions().where(LoginSession.id == session_id).exists())
 
 
-def _open(session_id: str) -> Any:
-    """The open login session of that identifier, with role and app of its user."""
-    session = LoginSession.open_sessions().where(LoginSession.id == session_id).objects().first()
-    if session is None:
+class _Login(NamedTuple):
+    """An open login session, with role and app of its user."""
+
+    id: str
+    generation: int
+    is_generation_used: bool
+    scopes: str | None
+    user_id: str
+    role: str
+    app_id: str | None
+
+    def caller(self) -> Caller:
+        scopes = None if self.scopes is None else frozenset(self.scopes.split())
+        return Caller(self.user_id, self.role, self.app_id, self.id, scopes)
+
+
+@prepared
+def _opened(session_id: str, now: int) -> Any:
+    users = (User.role, User.app_id)
+    known = (getattr(LoginSession, name) for name in _Login._fields[: -len(users)])
+    return LoginSession.open_sessions(now).where(LoginSession.id == session_id).select(*known, *users)
+
+
+def _open(session_id: str) -> _Login:
+    """The open login session of that identifier. Raises InvalidToken."""
+    row = _opened(session_id, clock.now()).row()
+    if row is None:
         raise InvalidToken
-    return session
-
-
-def _caller(session: Any) -> Caller:
-    scopes = None if session.scopes is None else frozenset(session.scopes.split())
-    return Caller(session.user_id, session.role, session.app_id, session.id, scopes)
+    return _Login(*row)
 
 
 def rotate(refresh_token: str, settings: Settings) -> Tokens:
@@ -120,7 +138,7 @@ def rotate_session(refresh_token: str, settings: Settings) -> Any:
     return session
 
 
-def _note_use(session: LoginSession) -> None:
+def _note_use(session: _Login) -> None:
     """From now on the previous refresh token overlaps for its ten seconds only. A full disk must not stop readers."""
     try:
         own = (LoginSession.id == session.id) & (LoginSession.generation == session.generation)

@@ -3,19 +3,22 @@
 Whatever differs between databases sits in the modules of this package and in `service.fields`.
 """
 
+import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 import peewee
 
-from service.db.engine import Engine, Order, Unusable, reason
+from service.db.engine import Engine, Order, Unusable, database, reason
+from service.db.pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
+from service.db.prepared import Made, Prepared, prepared
 from service.db.sqlite import FILE_NAME, FleetingSqlite, ReadOnlySqlite, Sqlite, has_wal_reset_bug, kept_copies, sqlite3
-from service.fields import Column, primary_key, row_json
+from service.fields import Column, Standing, primary_key
 
 __all__ = [
     "FILE_NAME",
@@ -23,6 +26,7 @@ __all__ = [
     "Order",
     "Page",
     "Position",
+    "Prepared",
     "ReadOnlySqlite",
     "Sqlite",
     "Table",
@@ -37,31 +41,60 @@ __all__ = [
     "kept_copies",
     "open_database",
     "page",
+    "prepared",
     "reason",
     "render",
     "rewrite_files",
+    "row_json",
     "settled",
     "snapshot",
+    "sought",
     "sqlite3",
     "state",
     "write",
 ]
-
-database: Any = peewee.DatabaseProxy()
 
 TRIES = 4  # of an action that the database undid
 
 # What libpq would take for a host or port, and tell everybody, is none of a password that was not encoded.
 _ADDRESS = re.compile(r"[a-z]+://(?:[^/?#@]*@)?[^/?#@]*(?:/[^/?#@]*)?(?:\?.*)?", re.DOTALL)
 
-Row = TypeVar("Row")
 Result = TypeVar("Result")
+
+
+@prepared
+def _inserted(*values: Any, table: "type[Table]") -> Any:
+    return table.insert(dict(zip(table._meta.sorted_fields, values, strict=True)))
+
+
+@prepared
+def _by_identifier(id: str, *, table: "type[Table]") -> Any:
+    return table.select().where(primary_key(table) == id)
 
 
 class Table(peewee.Model):
     """A table of the one database."""
 
     also_accepts: ClassVar[dict[str, Any]] = {}  # what an import takes beside the columns
+
+    @classmethod
+    def known(cls, id: str) -> "Self | None":
+        """The row with an identifier, if there is one."""
+        row = _by_identifier(id, table=cls).row()
+        if row is None:
+            return None
+        found = cls(__no_default__=True)
+        columns = cls._meta.sorted_fields
+        found.__data__ = {c.name: c.python_value(value) for c, value in zip(columns, row, strict=True)}
+        return found
+
+    def save(self, force_insert: bool = False, only: Any = None) -> int:
+        """Write the row; a new one by a statement that was built before."""
+        if not force_insert:
+            return int(super().save(only=only))
+        values = [column.db_value(self.__data__.get(column.name)) for column in self._meta.sorted_fields]
+        vars(self)["_dirty"].clear()
+        return _inserted(*values, table=type(self)).run()
 
     @classmethod
     def path_column(cls) -> Column:
@@ -164,67 +197,32 @@ def settled(action: Callable[[], Result]) -> Result:
     return action()
 
 
-def render(query: "peewee.ModelSelect[Any]", *, own: bool = False) -> msgspec.Raw:
-    """The first row of a query as the JSON object of its table, rendered by the database; there must be one."""
-    (row,) = query.select(peewee.SQL(row_json(query.model, own=own))).tuples().get()
-    return msgspec.Raw(row.encode())
+def render(table: type[Table], id: str, *, own: bool = False) -> msgspec.Raw:
+    """A row as the JSON object that it is on the wire, rendered by the database. Raises peewee.DoesNotExist."""
+
+    def make(query: Any) -> Made:
+        made: Made = query.select(peewee.SQL(row_json(table, own=own))).sql()
+        return made
+
+    query = _by_identifier(id, table=table)
+    made = query.made(("rendered", own), make) if _is_timeless(table) else make(query.build(id, table=table))
+    row = database.execute_sql(*made).fetchone()
+    if row is None:
+        raise peewee.DoesNotExist
+    return msgspec.Raw(row[0].encode())
 
 
-class Position(NamedTuple):
-    """Where a page begins: after the row with this key; `number` counts the pages of the walk from 1."""
-
-    number: int = 1
-    key: tuple[Any, ...] = ()
-    nowhere: bool = False  # nothing lies behind this position: what an unreadable cursor becomes where no 400 is
+@functools.cache
+def _is_timeless(table: type[Table]) -> bool:
+    """Whether a row is rendered alike at any time, so that its SQL can be kept."""
+    return not any(isinstance(value, Standing) for value in vars(table).values())
 
 
-class Page(Generic[Row]):
-    """A page of a list: a finished JSON array, the position of the next page, and the counts for `meta`."""
-
-    def __init__(self, rows: bytes, next_key: tuple[Any, ...], **counts: int) -> None:
-        self.rows = msgspec.Raw(rows)
-        self.next_key = next_key
-        self.counts = counts
-
-
-def page(
-    query: "peewee.ModelSelect[Any]", order: Sequence[Order], after: Position, limit: int, **counts: int
-) -> Page[Any]:
-    """Rows of `query` in `order` after a position, at most `limit`, rendered in one statement that returns one row.
-
-    The columns of `order` must be members of the document; together they are unique. Rows are parted by a newline,
-    which JSON text never holds, so the last one is found without parsing the others.
-    """
-    if after.nowhere:
-        return Page(b"[]", (), **counts)
-    keys = database.page_keys(order)
-    rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(limit + 1)
-    rows = rows.order_by(*(part.sql() for part in order))
-    parts = [rows.where(beyond).sql() for beyond in _beyond(order, after.key)] or [rows.sql()]
-    joined = database.join_rows([sql for sql, _ in parts], order, limit + 1)
-    with database.reading():
-        found, text = database.execute_sql(joined, [value for _, values in parts for value in values]).fetchone()
-    if found <= limit:
-        return Page(f"[{text or ''}]".encode(), (), **counts)
-    text = text[: text.rindex(",\n")]  # the one row too many only told that more follow
-    last = msgspec.json.decode(text[text.rfind("\n") + 1 :])
-    return Page(f"[{text}]".encode(), tuple(last[part.column.name] for part in order), **counts)
-
-
-def _beyond(order: Sequence[Order], key: Sequence[Any]) -> Iterator[Any]:
-    """The conditions that together mean «sorts after `key`», the nearest rows first.
-
-    One for each column: equal in all columns before it, and beyond in this one. Apart, each is a single range of an
-    index, whatever the directions; joined by OR they would not be.
-    """
-    for depth in range(len(key) - 1, -1, -1):
-        (column, descending, _), value = order[depth], key[depth]
-        beyond = column < value if descending else column > value
-        for (above, *_), same in zip(order[:depth], key[:depth], strict=True):
-            beyond &= above == same
-        yield beyond
-
-
-def contains(column: Any, text: str) -> Any:
-    """The condition that a column holds a text somewhere, letter for letter."""
+def contains(column: Any, text: Any) -> Any:
+    """The condition that a column holds a `sought` text somewhere, letter for letter."""
     return database.contains(column, text)
+
+
+def sought(text: str) -> str:
+    """A text as `contains` looks for it."""
+    return str(database.sought(text))

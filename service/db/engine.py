@@ -8,6 +8,8 @@ import peewee
 
 exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
+database: Any = peewee.DatabaseProxy()  # the one that is open
+
 
 class Unusable(Exception):
     """The database cannot be opened; the text is one sentence for the operator."""
@@ -69,16 +71,27 @@ class Engine:
         """Whether an error means that the transaction was undone, and would succeed if it were begun again."""
         return False
 
-    def join_rows(self, parts: Sequence[str], order: Sequence[Order], limit: int) -> str:
-        """SQL for the number of rows of all `parts`, the nearest first, and one text of all, parted by `,\\n`."""
+    def fill_in(self, form: str, values: Sequence[str]) -> str:
+        """SQL for a text with a value, which is SQL too and never NULL, in each place of a `%s`."""
+        raise NotImplementedError
+
+    def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
+        """SQL for the number of rows of all `parts`, the nearest first, and one text of all, parted by `,\\n`.
+
+        Of several parts, its last value is how many rows there may be.
+        """
         raise NotImplementedError
 
     def page_keys(self, order: Sequence[Order]) -> list[Any]:
         """What the parts of a page must select beside the rows."""
         return []
 
-    def contains(self, column: Any, text: str) -> Any:
-        """The condition that a column holds a text somewhere, letter for letter."""
+    def sought(self, text: str) -> str:
+        """A text as `contains` takes it."""
+        return text
+
+    def contains(self, column: Any, text: Any) -> Any:
+        """The condition that a column holds a `sought` text somewhere, letter for letter."""
         raise NotImplementedError
 
     def state(self) -> Any:

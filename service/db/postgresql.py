@@ -16,6 +16,7 @@ from typing import Any
 import peewee
 
 from service import clock
+from service.db import sqlstates
 from service.db.engine import Engine, Order, Unusable, exceptions
 from service.db.functions import FUNCTIONS
 from service.db.standby import Standby, Unanswered
@@ -41,10 +42,6 @@ TRIES = 5  # of a statement that crossed another
 REWRITES = (0.0, 0.5, 2.0, 5.0)  # seconds before each try to be rid of old rows: readers are mostly short
 WRITES = ("INSERT", "UPDATE", "DELETE")
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-# https://www.postgresql.org/docs/current/errcodes-appendix.html
-CONFLICTS = ("40001", "40P01")  # serialization_failure, also of a standby that had to go on; deadlock_detected
-UNAVAILABLE = re.compile(r"08...|25006|25P0[34]|40001|40P01|53...|55000|55P03|57014|57P0.|58030")
 
 
 class _Here(threading.local):
@@ -209,29 +206,35 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
 
     def is_unavailable(self, error: BaseException | None) -> bool:
         """Not reachable, out of connections, full, read-only, or busy for longer than anybody waits."""
-        state = _state_of(error)
-        return UNAVAILABLE.fullmatch(state) is not None if state else isinstance(error, peewee.OperationalError)
+        return sqlstates.is_unavailable(error)
 
     def is_conflict(self, error: BaseException) -> bool:
-        return isinstance(error, Unanswered) or _state_of(error) in CONFLICTS
+        return isinstance(error, Unanswered) or sqlstates.is_conflict(error)
 
     # SQL.
 
-    def join_rows(self, parts: Sequence[str], order: Sequence[Order], limit: int) -> str:
+    def fill_in(self, form: str, values: Sequence[str]) -> str:
+        first, *others = form.split("%s")
+        return " || ".join([f"'{first}'", *(f"{v} || '{text}'" for v, text in zip(values, others, strict=True))])
+
+    def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
         """Here the order of a union is its own, since PostgreSQL may run the parts at the same time."""
         rows = parts[0]
         if len(parts) > 1:
             by = ", ".join(f"{KEY}{place} {part.direction}" for place, part in enumerate(order))
-            rows = " UNION ALL ".join(f"({part})" for part in parts) + f" ORDER BY {by} LIMIT {limit}"
+            rows = " UNION ALL ".join(f"({part})" for part in parts) + f" ORDER BY {by} LIMIT %s"
         return f"SELECT count(*), string_agg(\"row\", E',\\n') FROM ({rows}) AS page"
 
     def page_keys(self, order: Sequence[Order]) -> list[Any]:
         return [part.column.alias(f"{KEY}{place}") for place, part in enumerate(order)]
 
-    def contains(self, column: Any, text: str) -> Any:
-        """As a pattern, which an index of trigrams can answer."""
+    def sought(self, text: str) -> str:
+        """A pattern, which an index of trigrams can answer."""
         pattern = re.sub(r"([\\%_])", r"\\\1", text)
-        return peewee.Expression(column, peewee.OP.LIKE, peewee.Value(f"%{pattern}%"))
+        return f"%{pattern}%"
+
+    def contains(self, column: Any, text: Any) -> Any:
+        return peewee.Expression(column, peewee.OP.LIKE, text if isinstance(text, peewee.Node) else peewee.Value(text))
 
     def state(self) -> Any:
         return self.execute_sql("SELECT pg_current_wal_insert_lsn()").fetchone()
@@ -290,9 +293,3 @@ def _lock(things: Sequence[str]) -> str:
     digests = (hashlib.sha256(thing.encode()).digest() for thing in things)
     keys = sorted(int.from_bytes(digest[:8], signed=True) for digest in digests)
     return "; ".join(["SELECT pg_advisory_xact_lock_shared(0)", *(f"SELECT pg_advisory_xact_lock({k})" for k in keys)])
-
-
-def _state_of(error: BaseException | None) -> str:
-    """The SQLSTATE of an error of ours."""
-    original = getattr(error, "orig", error)  # the driver's, where Peewee has made it its own
-    return getattr(original, "sqlstate", None) or ""

@@ -113,13 +113,17 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         words = ("locked", "busy", "full", "readonly", "unable to open", "disk i/o")
         return any(word in str(error).lower() for word in words)
 
-    def join_rows(self, parts: Sequence[str], order: Sequence[Order], limit: int) -> str:
+    def fill_in(self, form: str, values: Sequence[str]) -> str:
+        """By printf, which takes half the time of joining."""
+        return f"printf('{form}', {', '.join(values)})"
+
+    def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
         rows = parts[0]
         if len(parts) > 1:
-            rows = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + f" LIMIT {limit}"
+            rows = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + " LIMIT ?"
         return f"SELECT count(*), group_concat(\"row\", ',\n') FROM ({rows}) AS page"
 
-    def contains(self, column: Any, text: str) -> Any:
+    def contains(self, column: Any, text: Any) -> Any:
         return peewee.fn.instr(column, text) > 0
 
     def state(self) -> Any:

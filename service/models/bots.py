@@ -7,7 +7,7 @@ import msgspec
 import peewee
 
 from service import clock, formats
-from service.db import Order, Page, Position, Table, contains, page, render, write
+from service.db import Order, Page, Position, Prepared, Table, contains, page, prepared, render, sought, write
 from service.errors import BotNotFound
 from service.fields import NEVER, Boolean, Identifier, JsonAsBytes, Number, Text, Timestamp, Word, reference
 from service.models.ledger import Ledger
@@ -70,8 +70,8 @@ class Bot(Table):
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Bot":
         """An active bot of any app; below an app, which only its staff reaches, any bot of it. Raises BotNotFound."""
-        bot = cls.get_or_none(cls.id == id, cls.app_id == above[0].id if above else cls.shown())
-        if bot is None:
+        bot = cls.known(id)
+        if bot is None or not (bot.app_id == above[0].id if above else bot.is_active and bot.status == "published"):
             raise BotNotFound
         return bot
 
@@ -79,7 +79,7 @@ class Bot(Table):
         """The bot, rendered, as an app sees it. Raises BotNotFound for a bot of another app."""
         if self.app_id != app_id:
             raise BotNotFound
-        return render(Bot.select().where(Bot.id == self.id))
+        return render(Bot, self.id)
 
     def become(self, column: Word, word: str, caller: Caller) -> msgspec.Raw:
         """Set a column to a word; the bot, rendered. The same word again changes nothing."""
@@ -87,38 +87,49 @@ class Bot(Table):
         with write(self.id):
             if Bot.update({column: word, Bot.updated_at: clock.timestamp()}).where(other).execute():
                 Ledger.record("bot_changed", caller.id, self.id, app=self.app_id, **{column.name: word})
-        return render(Bot.select().where(Bot.id == self.id))
+        return render(Bot, self.id)
 
     @classmethod
     def feed(cls, app_id: str, after: Position, limit: int, **filters: Any) -> "Page[Bot]":
         """A page of an app's active bots: featured ones first, then by rating, name and identifier."""
-        found = cls._filtered(cls.select().where(cls.app_id == app_id, cls.shown()), **filters)
+        found = cls._filtered(app_id, shown=True, **filters)
         order = [Order(cls.is_featured, True), Order(cls.rating, True), Order(cls.name), Order(cls.id)]
         return page(found, order, after, limit)
 
     @classmethod
     def kept_by(cls, app_id: str, after: Position, limit: int, **filters: Any) -> "Page[Bot]":
         """A page of all bots of an app, drafts and inactive ones too, by name and identifier."""
-        found = cls._filtered(cls.select().where(cls.app_id == app_id), **filters)
+        found = cls._filtered(app_id, shown=False, **filters)
         return page(found, [Order(cls.name), Order(cls.id)], after, limit)
 
     @classmethod
-    def _filtered(cls, found: Any, *, search: str, country: str = "", **exact: Any) -> Any:
-        """Those of some bots that filters leave; `exact` ones ask for a column of their name to be equal.
+    def _filtered(cls, app_id: str, *, shown: bool, search: str, **exact: Any) -> Prepared:
+        """Bots of an app that filters leave; `exact` ones ask for a column of their name to be equal.
 
         What is empty is no filter.
         """
-        for name, value in exact.items():
-            if value:
-                found = found.where(getattr(cls, name) == value)
-        if country:
-            found = found.where(peewee.fn.upper(cls.country) == country)
+        filters = {name: value for name, value in exact.items() if value}
         if search.strip():
-            found = found.where(contains(cls.search_text, formats.fold(search.strip())))
-        return found
+            filters["search"] = sought(formats.fold(search.strip()))
+        return _bots(app_id, *filters.values(), shown=shown, filters=tuple(filters))
 
     class Meta:
         indexes = ((("app_id", "name", "id"), False),)
+
+
+@prepared
+def _bots(app_id: str, *values: Any, shown: bool, filters: tuple[str, ...]) -> Any:
+    found = Bot.select().where(Bot.app_id == app_id)
+    if shown:
+        found = found.where(Bot.shown())
+    for name, value in zip(filters, values, strict=True):
+        if name == "search":
+            found = found.where(contains(Bot.search_text, value))
+        elif name == "country":
+            found = found.where(peewee.fn.upper(Bot.country) == value)
+        else:
+            found = found.where(getattr(Bot, name) == value)
+    return found
 
 
 Bot.add_index(

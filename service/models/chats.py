@@ -1,13 +1,13 @@
 """Chat sessions and their messages: who may reach them, and what may be done with them (contract, sections 4 and 5)."""
 
 import json
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 import peewee
 
 from service import clock, formats
-from service.db import Order, Page, Position, Table, page, render, write
+from service.db import Table, prepared, render, write
 from service.errors import Forbidden, MessageNotFound, PinLimitReached, SessionNotFound, UnknownStatus
 from service.fields import (
     EXPORT,
@@ -80,7 +80,7 @@ class ChatSession(Newsworthy, Table):
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "ChatSession":
         """The session, for its owner and its staff. Raises SessionNotFound or Forbidden."""
-        session = cls.get_or_none(cls.id == id)
+        session = cls.known(id)
         if session is None:
             raise SessionNotFound
         if session.user_id != caller.id and not caller.is_staff(session.app_id):
@@ -95,32 +95,13 @@ class ChatSession(Newsworthy, Table):
             raise UnknownStatus(f"Unknown status; {error}.") from None
         still = ChatSession.status != status
         with write(self.id):
-            changes = {"status": status, **ChatSession.news()}
+            changes = {"status": status, **ChatSession.news(clock.now())}
             changed = ChatSession.update(changes).where(ChatSession.id == self.id, still).execute()
             if changed and caller.id != self.user_id:
                 about = {"session_id": self.id, "conversation_id": self.conversation_id}
                 title = f"Your chat is {status.replace('_', ' ')}"
                 Notification.tell(self.user_id, "chat_status", title, {"status": status}, **about)
         return status
-
-    def seen_by(self, caller: Caller) -> Any:
-        """The condition of the messages in this session that a caller may see."""
-        shown = (Message.chat_session_id == self.id) & Message.deleted_at.is_null()
-        return shown if caller.is_staff(self.app_id) else shown & ~Message.is_private
-
-    def messages(
-        self, caller: Caller, after: Position, limit: int, direction: Literal["forward", "backward"]
-    ) -> "Page[Message]":
-        """A page of messages, `forward` from the oldest or `backward` from the newest."""
-        total = self.shown_total if caller.is_staff(self.app_id) else self.public_total
-        order = [Order(Message.id, descending=direction == "backward", apart=True)]
-        return page(Message.select().where(self.seen_by(caller)), order, after, limit, total=total)
-
-    def pinned_messages(self, caller: Caller) -> msgspec.Raw:
-        """The pinned messages, newest pin first."""
-        pinned = Message.select().where(self.seen_by(caller), Message.pinned_at.is_null(False))
-        order = [Order(Message.pinned_at, descending=True), Order(Message.id, descending=True)]
-        return page(pinned, order, Position(), PIN_LIMIT).rows
 
     class Meta:
         ordered = ("user_id", "active_at"), ("app_id", "active_at"), ("active_at",), ("news_at",)
@@ -196,8 +177,10 @@ class Message(Table):
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Message":
         """The message, deleted or not, for whom the session is open. Raises MessageNotFound."""
         (session,) = above
-        message = cls.get_or_none(cls.id == id, cls.chat_session_id == session.id)
-        if message is None or (message.is_private and not caller.is_staff(session.app_id)):
+        message = cls.known(id)
+        if message is None or message.chat_session_id != session.id:
+            raise MessageNotFound
+        if message.is_private and not caller.is_staff(session.app_id):
             raise MessageNotFound
         return message
 
@@ -205,22 +188,21 @@ class Message(Table):
         """The message, rendered for its sender, who sends it again. Raises MessageNotFound if it has gone since."""
         if self.deleted_at or self.gdpr_purged_at:
             raise MessageNotFound
-        return render(Message.select().where(Message.id == self.id))
+        return render(Message, self.id)
 
-    def _change(self, *only: Any, **values: Any) -> "Message | None":
-        """Set columns if the message is not deleted and `only` holds; as it is then, if so. Inside a write."""
-        live = (Message.id == self.id) & Message.deleted_at.is_null()
-        if not Message.update(**values).where(live, *only).execute():
-            return None
-        changed: Message = Message.get_by_id(self.id)
-        ChatSession.touch(ChatSession.id == self.chat_session_id, is_private=changed.is_private)
+    def _change(self, *, pinned: bool = False, **values: Any) -> "Message | None":
+        """Set columns if the message is not deleted, or with `pinned` only if it is; as it is then. Inside a write."""
+        done = _changed(self.id, *values.values(), columns=tuple(values), pinned=pinned).run()
+        changed = Message.known(self.id) if done else None
+        if changed:
+            ChatSession.touch(self.chat_session_id, is_private=changed.is_private)
         return changed
 
     def pin(self) -> None:
         """Pin the message; a second time changes nothing."""
         with write(self.chat_session_id):
-            now = Message.get_or_none(Message.id == self.id, Message.deleted_at.is_null())
-            if now is None:
+            now = Message.known(self.id)
+            if now is None or now.deleted_at:
                 raise MessageNotFound
             if now.pinned_at is None:
                 if Message.pins(self.chat_session_id) >= PIN_LIMIT:
@@ -230,19 +212,18 @@ class Message(Table):
     @classmethod
     def next_pin(cls, session_id: str) -> str:
         """When a new pin is set: later than every other in its session, until time ends, so that the last is known."""
-        pinned = (cls.chat_session_id == session_id) & cls.pinned_at.is_null(False)
-        newest = cls.select(peewee.fn.max(cls.pinned_at)).where(pinned).scalar()
+        newest = _newest_pin(session_id).value()
         return clock.timestamp(min(max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0), clock.LAST))
 
     @classmethod
     def pins(cls, session_id: str) -> int:
         """How many messages of a session are pinned."""
-        return cls.select().where(cls.chat_session_id == session_id, _shown, cls.pinned_at.is_null(False)).count()
+        return _pinned(session_id).count()
 
     def unpin(self) -> None:
         """Take the pin off; a second time changes nothing."""
         with write(self.chat_session_id):
-            pinned = self._change(Message.pinned_at.is_null(False), pinned_at=None)
+            pinned = self._change(pinned=True, pinned_at=None)
             if not pinned and not Message.select().where(Message.id == self.id, Message.deleted_at.is_null()).exists():
                 raise MessageNotFound
 
@@ -263,12 +244,30 @@ class Message(Table):
             silence(which)
             which &= cls.gdpr_purged_at.is_null()
             for some, is_private in ((which & cls.is_private, True), (which & ~cls.is_private, False)):
-                ChatSession.touch(
-                    ChatSession.id.in_(cls.select(cls.chat_session_id).where(some)), is_private=is_private
-                )
+                sessions = ChatSession.id.in_(cls.select(cls.chat_session_id).where(some))
+                ChatSession.touch_all(sessions, is_private=is_private)
             empty = dict.fromkeys(CONTENTS, "[]") | {"plain_text": "", "search_text": ""}
             marks = {"gdpr_purged_at": clock.timestamp(), "gdpr_original_content_type": cls.content_type}
             return int(cls.update(content_type=PURGED, **marks, **empty).where(which).execute())
+
+
+@prepared
+def _changed(id: str, *values: Any, columns: tuple[str, ...], pinned: bool) -> Any:
+    which = (Message.id == id) & Message.deleted_at.is_null()
+    which = which & Message.pinned_at.is_null(False) if pinned else which
+    return Message.update(dict(zip(columns, values, strict=True))).where(which)
+
+
+@prepared
+def _pinned(session_id: str) -> Any:
+    live = Message.deleted_at.is_null() & Message.pinned_at.is_null(False)
+    return Message.select().where(Message.chat_session_id == session_id, live)
+
+
+@prepared
+def _newest_pin(session_id: str) -> Any:
+    others = Message.select(peewee.fn.max(Message.pinned_at)).where(Message.chat_session_id == session_id)
+    return others.where(Message.pinned_at.is_null(False))
 
 
 def silence(which: Any) -> None:

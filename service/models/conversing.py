@@ -121,12 +121,12 @@ def edit(caller: Caller, message: Message, content: str) -> Raw:
                 own
             ).execute()
             after = Message.get(own)
-            ChatSession.touch(ChatSession.id == after.chat_session_id, is_private=after.is_private)
+            ChatSession.touch(after.chat_session_id, is_private=after.is_private)
             repeating = (Message.reply_to_message_id == after.id) & (Message.reply_snapshot != EMPTY)
             Message.update(reply_snapshot=_snapshot_of(after)).where(repeating).execute()
             announcing = (Notification.message_id == after.id) & (Notification.payload != EMPTY)
             Notification.update(body=after.plain_text[:PREVIEW]).where(announcing).execute()
-        return render(Message.select().where(own))
+        return render(Message, message.id)
 
 
 def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message | None:

@@ -8,7 +8,7 @@ import msgspec
 import peewee
 
 from service import clock, formats
-from service.db import Order, Page, Position, Table, database, page, render, snapshot, write
+from service.db import Order, Page, Position, Table, page, prepared, render, write
 from service.errors import EventExists, EventNotFound, FeedNotFound, Forbidden, InvalidBody
 from service.fields import NEVER, Boolean, Identifier, Text, Timestamp, reference
 from service.models.ledger import Ledger
@@ -46,7 +46,7 @@ class Event(Table):
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Event":
         """The event, for the user whose it is. Raises EventNotFound or Forbidden."""
-        event = cls.get_or_none(cls.id == id)
+        event = cls.known(id)
         if event is None:
             raise EventNotFound
         if event.user_id != caller.id:
@@ -58,11 +58,8 @@ class Event(Table):
         cls, user_id: str, after: Position, limit: int, *, first: str, last: str, time_sensitive_only: bool
     ) -> "Page[Event]":
         """A page of a user's events that start from `first` to `last`, both included, in the order of their start."""
-        own = cls.select().where(cls.user_id == user_id, cls.starts_at.between(first, last))
-        if time_sensitive_only:
-            own = own.where(cls.is_time_sensitive)
-        with snapshot():
-            return page(own, [Order(cls.starts_at), Order(cls.id)], after, limit, total=own.count())
+        own = _calendar(user_id, first, last, time_sensitive_only=time_sensitive_only)
+        return page(own, [Order(cls.starts_at), Order(cls.id)], after, limit, total=own)
 
     @classmethod
     def feed(cls, user_id: str) -> list[dict[str, Any]]:
@@ -108,7 +105,7 @@ class Event(Table):
     def rendered(self) -> msgspec.Raw:
         """The event as it is stored. Raises EventNotFound, if it has been deleted meanwhile."""
         try:
-            return render(Event.select().where(Event.id == self.id))
+            return render(Event, self.id)
         except peewee.DoesNotExist:
             raise EventNotFound from None
 
@@ -131,13 +128,8 @@ class Event(Table):
 
     @classmethod
     def is_due(cls, user_id: str) -> bool:
-        """Whether a user is to be reminded of something by now.
-
-        Every list of notifications asks this first: written out, it takes a fraction of the time.
-        """
-        mark = database.param
-        asked = f"SELECT 1 FROM event WHERE user_id = {mark} AND reminder_due <= {mark} LIMIT 1"
-        return database.execute_sql(asked, (user_id, clock.timestamp())).fetchone() is not None
+        """Whether a user is to be reminded of something by now; every list of notifications asks this first."""
+        return _due(user_id, clock.timestamp()).row() is not None
 
     @classmethod
     def take_due(cls, user_id: str) -> "list[Event]":
@@ -152,6 +144,17 @@ class Event(Table):
 
     class Meta:
         indexes = ((("user_id", "starts_at", "id"), False),)
+
+
+@prepared
+def _calendar(user_id: str, first: str, last: str, *, time_sensitive_only: bool) -> Any:
+    own = Event.select().where(Event.user_id == user_id, Event.starts_at.between(first, last))
+    return own.where(Event.is_time_sensitive) if time_sensitive_only else own
+
+
+@prepared
+def _due(user_id: str, now: str) -> Any:
+    return Event.select(Event.id).where(Event.user_id == user_id, Event.reminder_due <= now).limit(1)
 
 
 Event.add_index(

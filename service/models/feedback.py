@@ -32,12 +32,12 @@ class Feedback(Table):
         now = clock.timestamp()
         with write(user_id):
             made = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
-            return render(cls.select().where(cls.id == made.id))
+            return render(cls, made.id)
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Feedback":
         """The record, for those who work through feedback: admins. Raises FeedbackNotFound or Forbidden."""
-        feedback = cls.get_or_none(cls.id == id)
+        feedback = cls.known(id)
         if feedback is None:
             raise FeedbackNotFound
         expect_admin(caller)
@@ -64,7 +64,7 @@ class Feedback(Table):
         with write(self.id):
             if Feedback.update(status=status, updated_at=clock.timestamp()).where(other).execute():
                 Ledger.record("feedback_changed", caller.id, self.user_id, feedback=self.id, status=status)
-        return render(Feedback.select().where(Feedback.id == self.id))
+        return render(Feedback, self.id)
 
     class Meta:
         indexes = tuple(((*first, "created_at", "id"), False) for first in (("user_id",), ("status",), ()))

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import peewee
 
 from service import clock
+from service.db import prepared
 
 
 class Newsworthy:
@@ -19,27 +20,36 @@ class Newsworthy:
         return int(table.select(peewee.fn.max(table.news_at)).scalar() or 0)
 
     @classmethod
-    def next_moment(cls) -> Any:
-        """The moment of a change, as SQL: now, but later than every other that can be seen."""
+    def next_moment(cls, now: Any) -> Any:
+        """The moment of a change, as SQL: now, in milliseconds, but later than every other that can be seen."""
         table: Any = cls
         other = table.alias("other")
         later = peewee.fn.coalesce(other.select(peewee.fn.max(other.news_at)), 0) + 1
-        now = clock.now()
         return peewee.Case(None, [(later > now, later)], now)
 
     @classmethod
-    def news(cls, *, is_private: bool = False) -> dict[str, Any]:
+    def news(cls, now: Any, *, is_private: bool = False) -> dict[str, Any]:
         """The columns that say that something changes now."""
-        return dict.fromkeys(cls.moments[:1] if is_private else cls.moments, cls.next_moment())
+        return dict.fromkeys(cls.moments[:1] if is_private else cls.moments, cls.next_moment(now))
 
     @classmethod
-    def touch(cls, which: Any, *, is_private: bool = False) -> None:
+    def touch(cls, id: str, *, is_private: bool = False) -> None:
+        """Something has changed in a row; inside the write that changes it."""
+        _touched(id, clock.now(), table=cls, is_private=is_private).run()
+
+    @classmethod
+    def touch_all(cls, which: Any, *, is_private: bool = False) -> None:
         """Something has changed in the rows of a condition; inside the write that changes it."""
         table: Any = cls
-        table.update(cls.news(is_private=is_private)).where(which).execute()
+        table.update(cls.news(clock.now(), is_private=is_private)).where(which).execute()
 
     @classmethod
     def with_news_since(cls, moment: int, *columns: Any) -> list[tuple[Any, ...]]:
         """The columns of all rows that changed at a moment or later, and when."""
         table: Any = cls
         return list(table.select(*columns, table.news_at).where(table.news_at >= max(1, moment)).tuples())
+
+
+@prepared
+def _touched(id: str, now: int, *, table: Any, is_private: bool) -> Any:
+    return table.update(table.news(now, is_private=is_private)).where(table.id == id)

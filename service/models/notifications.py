@@ -8,7 +8,7 @@ import peewee
 from msgspec import Raw
 
 from service import clock
-from service.db import Order, Page, Position, Table, is_unavailable, page, render, snapshot, write
+from service.db import Order, Page, Position, Table, is_unavailable, page, prepared, render, write
 from service.errors import Forbidden, NotificationNotFound
 from service.fields import (
     EXPORT,
@@ -56,7 +56,7 @@ class Notification(Table):
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "Notification":
         """The notification, for the user who was told. Raises NotificationNotFound or Forbidden."""
-        notification = cls.get_or_none(cls.id == id)
+        notification = cls.known(id)
         if notification is None:
             raise NotificationNotFound
         if notification.user_id != caller.id:
@@ -68,7 +68,7 @@ class Notification(Table):
         """Notify a user of something, inside the write that does it."""
         rendered = compact_json(as_bytes(payload))
         cls.create(user_id=user_id, type=type, title=title, payload=rendered, **columns)
-        User.touch(User.id == user_id)
+        User.touch(user_id)
 
     @classmethod
     def remind(cls, user_id: str) -> None:
@@ -90,17 +90,15 @@ class Notification(Table):
     def inbox(cls, user_id: str, after: Position, limit: int, unread_only: bool) -> "Page[Notification]":
         """A page of a user's notifications, the newest first, and how many are unread of all."""
         cls.remind(user_id)
-        own = cls.select().where(cls.user_id == user_id)
-        unread = own.where(cls.read_at.is_null())
         order = [Order(cls.created_at, True), Order(cls.id, True)]
-        with snapshot():
-            return page(unread if unread_only else own, order, after, limit, unread_count=unread.count())
+        found, unread = _inbox(user_id, unread=unread_only), _inbox(user_id, unread=True)
+        return page(found, order, after, limit, unread_count=unread)
 
     @classmethod
     def count_unread(cls, user_id: str) -> int:
         """How many of a user's notifications are unread."""
         cls.remind(user_id)
-        return int(cls.select().where(cls.user_id == user_id, cls.read_at.is_null()).count())
+        return _inbox(user_id, unread=True).count()
 
     @classmethod
     def mark_read(cls, user_id: str, before: str | None) -> int:
@@ -111,7 +109,7 @@ class Notification(Table):
         with write(user_id):
             marked = int(cls.update(read_at=clock.timestamp()).where(unread).execute())
             if marked:
-                User.touch(User.id == user_id)
+                User.touch(user_id)
             return marked
 
     def mark(self, *, read: bool) -> Raw:
@@ -119,9 +117,9 @@ class Notification(Table):
         own, moment = Notification.id == self.id, clock.timestamp() if read else None
         with write(self.user_id):
             if Notification.update(read_at=moment).where(own, Notification.read_at.is_null(read)).execute():
-                User.touch(User.id == self.user_id)
+                User.touch(self.user_id)
             try:
-                return render(Notification.select().where(own))
+                return render(Notification, self.id)
             except peewee.DoesNotExist:
                 raise NotificationNotFound from None
 
@@ -130,10 +128,16 @@ class Notification(Table):
         with write(self.user_id):
             if not Notification.delete().where(Notification.id == self.id).execute():
                 raise NotificationNotFound
-            User.touch(User.id == self.user_id)
+            User.touch(self.user_id)
 
     class Meta:
         indexes = ((("user_id", "created_at", "id"), False),)
+
+
+@prepared
+def _inbox(user_id: str, *, unread: bool) -> Any:
+    own = Notification.select().where(Notification.user_id == user_id)
+    return own.where(Notification.read_at.is_null()) if unread else own
 
 
 Notification.add_index(

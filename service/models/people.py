@@ -7,7 +7,7 @@ import peewee
 from msgspec import Struct
 
 from service import clock, formats, preferences
-from service.db import Page, Position, Table, render, write
+from service.db import Page, Position, Table, prepared, render, write
 from service.errors import AppNotFound, Forbidden, NotFound
 from service.fields import (
     EXPORT,
@@ -58,7 +58,7 @@ class App(Table):
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "App":
         """The app, for those who work for it. Raises AppNotFound or Forbidden."""
-        app = cls.get_or_none(cls.id == id)
+        app = cls.known(id)
         if app is None:
             raise AppNotFound
         if not caller.is_staff(app.id):
@@ -133,7 +133,7 @@ class User(Newsworthy, Table):
         with write(id):
             if columns:
                 cls.update(columns).where(cls.id == id).execute()
-            return render(cls.select().where(cls.id == id))
+            return render(cls, id)
 
     @classmethod
     def preferences_of(cls, id: str) -> dict[str, Any]:
@@ -154,13 +154,18 @@ class User(Newsworthy, Table):
 
     @classmethod
     def _stored_preferences(cls, id: str) -> str:
-        return str(cls.select(cls.settings).where(cls.id == id).scalar())
+        return str(_settings(id).value())
 
     def enable(self) -> None:
         """Let the user log in again, as an operator does."""
         with write(self.id):
             if User.update(is_disabled=False).where(User.id == self.id, User.is_disabled).execute():
                 Ledger.record("user_enabled", OPERATOR, self.id)
+
+
+@prepared
+def _settings(id: str) -> Any:
+    return User.select(User.settings).where(User.id == id)
 
 
 def fold_email(email: str) -> str:
@@ -258,9 +263,9 @@ class LoginSession(Table):
             return int(cls.update(ended_at=clock.now()).where(held).execute())
 
     @classmethod
-    def open_sessions(cls) -> "peewee.ModelSelect[LoginSession]":
+    def open_sessions(cls, now: Any = None) -> "peewee.ModelSelect[LoginSession]":
         """The login sessions that still count, with their users."""
-        live = cls.ended_at.is_null() & (cls.expires_at > clock.now()) & ~User.is_disabled
+        live = cls.ended_at.is_null() & (cls.expires_at > (now or clock.now())) & ~User.is_disabled
         return cls.select(cls, User.role, User.app_id).join(User, on=(cls.user_id == User.id)).where(live)
 
     def advanced(self, expires_at: int) -> "LoginSession | None":

@@ -5,6 +5,7 @@ from typing import Any
 import peewee
 
 from service import clock
+from service.db import prepared
 from service.errors import SessionArchived
 from service.models.bots import Bot
 from service.models.chats import OVER, ChatSession, Message
@@ -36,49 +37,68 @@ def post(session: ChatSession, *, reopening: bool = False, **columns: Any) -> Me
 
 def _admit(session: ChatSession, now: str, *, is_private: bool, reopening: bool) -> None:
     """Count a message in, before it is there. Raises SessionArchived."""
-    changes = {"shown_total": ChatSession.shown_total + 1, **ChatSession.news(is_private=is_private)}
-    if not is_private:
+    if not _admitted(session.id, clock.now(), now, public=not is_private, reopening=reopening).run():
+        raise SessionArchived
+
+
+@prepared
+def _admitted(session_id: str, news_at: int, now: str, *, public: bool, reopening: bool) -> Any:
+    changes = {"shown_total": ChatSession.shown_total + 1, **ChatSession.news(news_at, is_private=not public)}
+    if public:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
     if reopening:
         changes["status"] = peewee.Case(None, [(ChatSession.status.in_(OVER), "open")], ChatSession.status)
-    there = (ChatSession.id == session.id) & (ChatSession.status != "archived")
-    if not ChatSession.update(changes).where(there).execute():
-        raise SessionArchived
+    return ChatSession.update(changes).where(ChatSession.id == session_id, ChatSession.status != "archived")
 
 
 def _newest(session: ChatSession) -> str:
     """The newest message of a session, deleted or not; empty when there is none."""
-    inside = Message.select(Message.id).where(Message.chat_session_id == session.id)
-    newest = inside.order_by(NEWEST_FIRST.sql()).limit(1)
-    ends = (newest.where(Message.deleted_at.is_null(is_shown)).scalar() for is_shown in (True, False))
+    ends = (_newest_of(session.id, deleted=deleted).value() for deleted in (False, True))
     return max(filter(None, ends), default="")
+
+
+@prepared
+def _newest_of(session_id: str, *, deleted: bool) -> Any:
+    inside = Message.select(Message.id).where(Message.chat_session_id == session_id)
+    return inside.where(Message.deleted_at.is_null(not deleted)).order_by(NEWEST_FIRST.sql()).limit(1)
 
 
 def _announce(message: Message, session: ChatSession) -> None:
     """Notify the session's owner, and the staff who wrote in it, of a message of somebody else's."""
-    staff = (User.role == "admin") | ((User.role == "agent") & (User.app_id == session.app_id))
-    told = (User.id.in_(_writers(session)) | (User.id == session.user_id)) & (User.id != message.sender_id)
-    told &= staff if message.is_private else staff | (User.id == session.user_id)
     title = _name_of(message, session)
     payload = {"message_id": message.id, "session_id": session.id}
     about = {"session_id": session.id, "conversation_id": session.conversation_id, "message_id": message.id}
-    for user in User.select(User.id).where(told, ~User.is_disabled).order_by(User.id):  # each is locked from here on
-        Notification.tell(user.id, "chat_message", title, payload, body=message.plain_text[:PREVIEW], **about)
+    for id in sorted({*_writers(session), session.user_id} - {message.sender_id}):  # each is locked from here on
+        user = User.known(id)
+        if user and not user.is_disabled and _concerns(message, session, user):
+            Notification.tell(id, "chat_message", title, payload, body=message.plain_text[:PREVIEW], **about)
+
+
+def _concerns(message: Message, session: ChatSession, user: User) -> bool:
+    """Whether somebody who took part in a session is told of a message: its owner, and its staff of today."""
+    is_staff = user.role == "admin" or (user.role == "agent" and user.app_id == session.app_id)
+    return is_staff or (user.id == session.user_id and not message.is_private)
 
 
 def _writers(session: ChatSession) -> list[str]:
     """Who wrote in a session: they are few, and each is one step in an index, however much they wrote."""
-    found, senders = [""], Message.select(peewee.fn.min(Message.sender_id)).where(Message.chat_session_id == session.id)
-    while following := senders.where(Message.sender_id > found[-1]).scalar():
+    found = [""]
+    while following := _writer_after(session.id, found[-1]).value():
         found.append(following)
     return found[1:]
 
 
+@prepared
+def _writer_after(session_id: str, writer: str) -> Any:
+    senders = Message.select(peewee.fn.min(Message.sender_id)).where(Message.chat_session_id == session_id)
+    return senders.where(Message.sender_id > writer)
+
+
 def _name_of(message: Message, session: ChatSession) -> str:
     """The name under which others meet a sender; never the address. Somebody without one speaks for the app."""
+    sender: Any = (Bot if message.sender_type == "bot" else User).known(message.sender_id)
     if message.sender_type == "bot":
-        name = Bot.get_by_id(message.sender_id).name
+        name = sender.name
     else:
-        user = User.get_by_id(message.sender_id)
-        name = user.display_name or f"{user.first_name} {user.last_name}".strip()
+        name = sender.display_name or f"{sender.first_name} {sender.last_name}".strip()
     return str(name or App.get_by_id(session.app_id).name)[:200]

@@ -7,9 +7,9 @@ import peewee
 from msgspec import Struct
 
 from service import clock, formats
-from service.db import Order, Page, Position, Table, contains, page, snapshot, write
+from service.db import Order, Page, Position, Table, contains, page, prepared, snapshot, sought, write
 from service.fields import Sortable, Stamp, Ulid, Uuid, reference
-from service.models.chats import STATUSES, ChatSession, Message
+from service.models.chats import PIN_LIMIT, STATUSES, ChatSession, Message
 from service.models.notifications import Notification
 from service.models.people import Caller, User
 
@@ -74,17 +74,9 @@ class ReadMarker(Table):
     @classmethod
     def advance(cls, session_id: str, user_id: str, message_id: str) -> None:
         """Note that a user has read a session up to a message, unless it was further; so is what announces those."""
-        given = peewee.EXCLUDED.message_id
-        cls.insert(chat_session_id=session_id, user_id=user_id, message_id=message_id).on_conflict(
-            conflict_target=(cls.chat_session_id, cls.user_id),
-            update={cls.message_id: given},
-            where=given > cls.message_id,
-        ).execute()
-        told = (Notification.user_id == user_id) & (Notification.session_id == session_id)
-        told &= Notification.read_at.is_null() & (Notification.type == "chat_message")
-        heard = Notification.update(read_at=clock.timestamp()).where(told, Notification.message_id <= message_id)
-        if heard.execute():
-            User.touch(User.id == user_id)
+        _advanced(session_id, user_id, message_id).run()
+        if _heard(session_id, user_id, message_id, clock.timestamp()).run():
+            User.touch(user_id)
 
     class Meta:
         primary_key = peewee.CompositeKey("chat_session_id", "user_id")
@@ -109,6 +101,52 @@ def list_sessions(caller: Caller, after: Position, limit: int, status: str) -> P
     return Page(msgspec.json.encode(rows), keys[limit - 1] if len(keys) > limit else ())
 
 
+@prepared
+def _advanced(session_id: str, user_id: str, message_id: str) -> Any:
+    given = peewee.EXCLUDED.message_id
+    return ReadMarker.insert(chat_session_id=session_id, user_id=user_id, message_id=message_id).on_conflict(
+        conflict_target=(ReadMarker.chat_session_id, ReadMarker.user_id),
+        update={ReadMarker.message_id: given},
+        where=given > ReadMarker.message_id,
+    )
+
+
+@prepared
+def _heard(session_id: str, user_id: str, message_id: str, now: str) -> Any:
+    told = (Notification.user_id == user_id) & (Notification.session_id == session_id)
+    told &= Notification.read_at.is_null() & (Notification.type == "chat_message")
+    return Notification.update(read_at=now).where(told, Notification.message_id <= message_id)
+
+
+def messages(
+    caller: Caller, session: ChatSession, after: Position, limit: int, direction: Literal["forward", "backward"]
+) -> Page[Message]:
+    """A page of a session's messages, `forward` from the oldest or `backward` from the newest."""
+    staff = caller.is_staff(session.app_id)
+    total = session.shown_total if staff else session.public_total
+    order = [Order(Message.id, descending=direction == "backward", apart=True)]
+    return page(_messages(session.id, staff=staff), order, after, limit, total=total)
+
+
+def pinned_messages(caller: Caller, session: ChatSession) -> msgspec.Raw:
+    """The pinned messages of a session, newest pin first."""
+    order = [Order(Message.pinned_at, descending=True), Order(Message.id, descending=True)]
+    found = _messages(session.id, staff=caller.is_staff(session.app_id), pinned=True)
+    return page(found, order, Position(), PIN_LIMIT).rows
+
+
+@prepared
+def _messages(session_id: str, *, staff: bool, pinned: bool = False) -> Any:
+    found = _seen(session_id, staff=staff)
+    return found.where(Message.pinned_at.is_null(False)) if pinned else found
+
+
+def _seen(session_id: str, *, staff: bool) -> Any:
+    """The identifiers of the messages of a session that its staff sees, or its owner."""
+    shown = Message.select(Message.id).where(Message.chat_session_id == session_id, LIVE)
+    return shown if staff else shown.where(~Message.is_private)
+
+
 def overview(caller: Caller, session_id: str) -> SessionOverview:
     """One session, as it is listed."""
     (found,) = _overviews(caller, [session_id])
@@ -127,8 +165,8 @@ def search(caller: Caller, text: str, after: Position, limit: int) -> Page[Messa
     with snapshot():
         newest_first = Order(Message.id, True, apart=caller.role != "admin")
         bottom = max(_bottom(part, newest_first, SEARCH_DEPTH) for part in parts)
-        sought = contains(Message.search_text, formats.fold(text.strip()))
-        newest = (part.where(Message.id >= bottom, sought).order_by(newest_first.sql()) for part in parts)
+        holds_it = contains(Message.search_text, sought(formats.fold(text.strip())))
+        newest = (part.where(Message.id >= bottom, holds_it).order_by(newest_first.sql()) for part in parts)
         found = [id for (id,) in _merge(limit + 1, *(part.limit(limit + 1) for part in newest))]
         shown = page(Message.select().where(Message.id.in_(found)), [Order(Message.id, True)], Position(), limit)
     shown.next_key = shown.next_key or ((bottom,) if bottom else ())
@@ -157,7 +195,7 @@ def mark_read(caller: Caller, session: ChatSession, message_id: str | None) -> S
         if message_id:
             message_id = Message.reach(caller, message_id, session).id
         else:
-            message_id = _bottom(Message.select(Message.id).where(session.seen_by(caller)), NEWEST_FIRST, 1)
+            message_id = _bottom(_seen(session.id, staff=caller.is_staff(session.app_id)), NEWEST_FIRST, 1)
         if message_id:
             ReadMarker.advance(session.id, caller.id, message_id)
         return overview(caller, session.id)

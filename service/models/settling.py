@@ -5,6 +5,7 @@ from typing import Any
 
 import peewee
 
+from service import clock
 from service.db import Order, Table
 from service.models.chats import ChatSession, Message, silence
 from service.models.notifications import Notification
@@ -50,7 +51,7 @@ def settle(touched: Collection[str]) -> None:
     ChatSession.update(
         shown_total=shown,
         public_total=shown.where(~Message.is_private),
-        **ChatSession.news(),
+        **ChatSession.news(clock.now()),
         active_at=peewee.fn.coalesce(newest, ChatSession.created_at),
     ).where(ChatSession.id.in_(some)).execute()
     silence(own & (Message.deleted_at.is_null(False) | Message.gdpr_purged_at.is_null(False)))

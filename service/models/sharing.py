@@ -70,7 +70,7 @@ class DataShare(Table):
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "DataShare":
         """The grant, for its user and for admins. Raises GrantNotFound or Forbidden."""
-        grant = cls.get_or_none(cls.id == id)
+        grant = cls.known(id)
         if grant is None:
             raise GrantNotFound
         if caller.role != "admin":
@@ -125,7 +125,7 @@ class DataShare(Table):
 
     def rendered(self) -> Raw:
         """The grant as it is now."""
-        return render(DataShare.select().where(DataShare.id == self.id))
+        return render(DataShare, self.id)
 
     @classmethod
     def judge(cls, user_id: str, mcp_server_id: str, tool: str, conversation_id: str | None) -> Verdict:

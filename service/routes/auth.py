@@ -91,7 +91,7 @@ def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
     """Log in with an e-mail address and a password."""
     with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
         pair = tokens.begin(user_id, settings, origin.user_agent)
-        return LoggedIn(pair, render(User.select().where(User.id == user_id)))
+        return LoggedIn(pair, render(User, user_id))
 
 
 @routes.post("/auth/refresh", answers=(200, 400, 401), public=True, extension=True)

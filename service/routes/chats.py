@@ -6,6 +6,7 @@ from msgspec import Meta, Raw, Struct
 
 from service.db import Page
 from service.models import ChatSession, Message
+from service.models import reading as inbox
 from service.models.chats import STATUSES
 from service.models.people import Caller
 from service.operations import Routes
@@ -52,7 +53,7 @@ class Status(Struct):
 @routes.get("/chats/{id}/messages", answers=(200, 400, 401), meta=("next_cursor", "page", "per_page", "total"))
 def list_messages(caller: Caller, session: ChatSession, query: MessageWindow) -> Page[Message]:
     """The messages of a chat session, page by page in either direction."""
-    return session.messages(caller, query.cursor, query.limit, query.direction)
+    return inbox.messages(caller, session, query.cursor, query.limit, query.direction)
 
 
 @routes.delete("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 403, 404))
@@ -79,7 +80,7 @@ def unpin_message(session: ChatSession, message: Message) -> Unpinned:
 @routes.get("/chats/{session_id}/pinned-messages", answers=(200, 400, 401))
 def list_pinned_messages(caller: Caller, session: ChatSession) -> Annotated[Raw, list[Message]]:
     """The pinned messages of a chat session, newest pin first."""
-    return session.pinned_messages(caller)
+    return inbox.pinned_messages(caller, session)
 
 
 @routes.post("/chats/{id}/archive", answers=(200, 400, 403, 404))

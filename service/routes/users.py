@@ -42,7 +42,7 @@ class ProfileImage(Struct):
 @routes.get("/users/me", answers=(200, 401), extension=True)
 def get_profile(caller: Caller) -> Annotated[Raw, shape(User, own=True)]:
     """Your profile, with the members that others do not see."""
-    return render(User.select().where(User.id == caller.id), own=True)
+    return render(User, caller.id, own=True)
 
 
 @routes.patch("/users/me", answers=(200, 400, 401))

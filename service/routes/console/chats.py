@@ -116,7 +116,7 @@ def chat_page(caller: Caller, session: ChatSession, query: Window, **told: Any) 
         "title_of": faces.titles(caller, [msgspec.to_builtins(overview)])[session.id],
         "customer": faces.people([session.user_id])[session.user_id],
         "messages": shown(rows),
-        "pinned": shown(msgspec.json.decode(session.pinned_messages(caller))),
+        "pinned": shown(msgspec.json.decode(inbox.pinned_messages(caller, session))),
         "older": rows[0]["id"] if older else "",
         "newer": rows[-1]["id"] if newer else "",
         "newest": rows[-1]["id"] if rows and not newer else "",
@@ -208,7 +208,7 @@ def window(caller: Caller, session: ChatSession, query: Window) -> tuple[list[di
     """The messages of a page in their order, and whether there are older and newer ones."""
 
     def part(direction: Literal["forward", "backward"], key: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
-        page = session.messages(caller, Position(key=(key,) if key else ()), limit, direction)
+        page = inbox.messages(caller, session, Position(key=(key,) if key else ()), limit, direction)
         rows = msgspec.json.decode(page.rows)
         return (rows if direction == "forward" else rows[::-1]), bool(page.next_key)
 
@@ -228,5 +228,5 @@ def one(caller: Caller, session: ChatSession, id: str) -> list[dict[str, Any]]:
     """One message of a chat, if the caller sees it."""
     if not id:
         return []
-    rows = session.messages(caller, Position(key=(id[:-1],)), 1, "forward").rows
+    rows = inbox.messages(caller, session, Position(key=(id[:-1],)), 1, "forward").rows
     return [row for row in msgspec.json.decode(rows) if row["id"] == id]

@@ -1,0 +1,92 @@
+"""Pages of lists: rows that the database renders as JSON itself, from a position on, in one statement."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+import peewee
+
+from service.db.engine import Order, database
+from service.db.prepared import Made, Prepared
+from service.fields import row_form
+
+Row = TypeVar("Row")
+
+
+def row_json(table: type[peewee.Model], *, own: bool = False, export: bool = False) -> str:
+    """SQL that renders one row of a table as a JSON object."""
+    return str(database.fill_in(*row_form(table, own=own, export=export)))
+
+
+class Position(NamedTuple):
+    """Where a page begins: after the row with this key; `number` counts the pages of the walk from 1."""
+
+    number: int = 1
+    key: tuple[Any, ...] = ()
+    nowhere: bool = False  # nothing lies behind this position: what an unreadable cursor becomes where no 400 is
+
+
+class Page(Generic[Row]):
+    """A page of a list: a finished JSON array, the position of the next page, and the counts for `meta`."""
+
+    def __init__(self, rows: bytes, next_key: tuple[Any, ...], **counts: int) -> None:
+        self.rows = msgspec.Raw(rows)
+        self.next_key = next_key
+        self.counts = counts
+
+
+def page(
+    query: "peewee.ModelSelect[Any] | Prepared",
+    order: Sequence[Order],
+    after: Position,
+    limit: int,
+    **counts: int | Prepared,
+) -> Page[Any]:
+    """Rows of `query` in `order` after a position, at most `limit`, rendered in one statement that returns one row.
+
+    The columns of `order` must be members of the document; together they are unique. Rows are parted by a newline,
+    which JSON text never holds, so the last one is found without parsing the others. Queries among `counts` are counted
+    in the same statement, and so at the same moment.
+    """
+    known = {name: count for name, count in counts.items() if isinstance(count, int)}
+    asked = {name: count for name, count in counts.items() if isinstance(count, Prepared)}
+    if after.nowhere:
+        return Page(b"[]", (), **known, **{name: count.count() for name, count in asked.items()})
+
+    def make(query: Any, *given: Any) -> Made:
+        *key, most = given
+        keys = database.page_keys(order)
+        rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(most)
+        rows = rows.order_by(*(part.sql() for part in order))
+        parts = [rows.where(beyond).sql() for beyond in _beyond(order, key)] or [rows.sql()]
+        values = [value for _, values in parts for value in values]
+        return database.join_rows([sql for sql, _ in parts], order), values + [most] * (len(parts) > 1)
+
+    given = (*after.key, limit + 1)
+    use = ("page", *order, len(given))
+    sql, values = query.made(use, make, *given) if isinstance(query, Prepared) else make(query, *given)
+    for count in asked.values():
+        counting, more = count.counting()
+        sql, values = f"SELECT page.*, ({counting}) FROM ({sql}) AS page", [*more, *values]
+    with database.reading():
+        found, text, *numbers = database.execute_sql(sql, values).fetchone()
+    known |= dict(zip(asked, numbers, strict=True))
+    if found <= limit:
+        return Page(f"[{text or ''}]".encode(), (), **known)
+    text = text[: text.rindex(",\n")]  # the one row too many only told that more follow
+    last = msgspec.json.decode(text[text.rfind("\n") + 1 :])
+    return Page(f"[{text}]".encode(), tuple(last[part.column.name] for part in order), **known)
+
+
+def _beyond(order: Sequence[Order], key: Sequence[Any]) -> Iterator[Any]:
+    """The conditions that together mean «sorts after `key`», the nearest rows first.
+
+    One for each column: equal in all columns before it, and beyond in this one. Apart, each is a single range of an
+    index, whatever the directions; joined by OR they would not be.
+    """
+    for depth in range(len(key) - 1, -1, -1):
+        (column, descending, _), value = order[depth], key[depth]
+        beyond = column < value if descending else column > value
+        for (above, *_), same in zip(order[:depth], key[:depth], strict=True):
+            beyond &= above == same
+        yield beyond

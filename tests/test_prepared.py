@@ -1,0 +1,81 @@
+"""Queries that are built once: their values change, their SQL does not."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.db import Order, Position, page, prepared
+from service.models import App
+from tests.watching import at_once, statements
+
+built: list[Any] = []  # the shapes, each time that one is
+
+
+@prepared
+def named(name: str, *, backward: bool = False) -> Any:
+    assert not isinstance(name, str)
+    built.append(backward)
+    found = App.select().where(App.name == name)
+    return found.order_by(App.id.desc() if backward else App.id)
+
+
+@prepared
+def renamed(name: str, id: str) -> Any:
+    return App.update(name=name).where(App.id == id)
+
+
+@pytest.fixture
+def apps(application: Any) -> list[str]:
+    App.create(name="Moon")
+    return sorted(App.create(name="Sun").id for _ in range(2))
+
+
+def test_a_query_is_built_once_and_asked_with_many_values(apps):
+    named("Venus").count()
+    begun = len(built)
+    with statements() as seen:
+        assert [named(name).count() for name in ("Sun", "Moon", "'; --", "Zoë")] == [2, 1, 0, 0]
+    assert len(built) == begun
+    assert len({sql for sql, _ in seen}) == 1
+    assert [values for _, values in seen] == [["Sun"], ["Moon"], ["'; --"], ["Zoë"]]
+
+
+def test_there_is_one_for_each_shape(apps):
+    assert [id for id, _ in named("Sun").rows()] == apps
+    assert [id for id, _ in named("Sun", backward=True).rows()] == apps[::-1]
+    assert {True, False} == set(built)
+
+
+def test_rows_are_given_as_asked_for(apps):
+    assert named("Sun").row() == (apps[0], "Sun")
+    assert named("Sun").value() == apps[0]
+    assert (named("Mars").row(), named("Mars").value(), named("Mars").rows()) == (None, None, [])
+
+
+def test_a_write_tells_how_many_rows_it_changed(apps):
+    assert renamed("Earth", apps[0]).run() == 1
+    assert renamed("Earth", "nobody's").run() == 0
+    assert named("Earth").value() == apps[0]
+
+
+def test_a_page_counts_another_query_at_the_same_moment(apps):
+    order = [Order(App.id)]
+    with statements() as seen:
+        first = page(named("Sun"), order, Position(), 1, total=named("Sun"), others=named("Moon"), fixed=7)
+        second = page(named("Sun"), order, Position(2, first.next_key), 1, total=named("Sun"))
+    assert first.counts == {"total": 2, "others": 1, "fixed": 7} and second.counts == {"total": 2}
+    assert apps == [*first.next_key, *(row["id"] for row in msgspec.json.decode(second.rows))]
+    assert second.next_key == ()
+    assert len(seen) == 2
+    assert page(named("Sun"), order, Position(nowhere=True), 1, total=named("Sun")).counts == {"total": 2}
+
+
+def test_a_row_is_known_by_its_identifier(apps):
+    found = App.known(apps[0])
+    assert found == App.get_by_id(apps[0]) and found.__data__ == App.get_by_id(apps[0]).__data__
+    assert App.known("nobody's") is None
+
+
+def test_many_threads_build_the_same(apps):
+    assert at_once(8, lambda number: named("Sun").count()) == [2] * 8
