@@ -2,13 +2,14 @@
 
 PYTHON ?= python3
 VENV := .venv
+BENCH := .venv-bench
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -n auto --dist worksteal
 LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--custom-compile-command "make relock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build build-postgresql test everyday torture lint format relock clean
+.PHONY: help demo build build-postgresql test everyday torture bench lint format relock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +33,9 @@ everyday: $(VENV)/installed ## run the tests that take no patience
 torture: build ## put the service through crashes, full disks, wrong clocks, load and hostile input; takes an hour
 	$(RUN) -m tests.torture $(PARTS)
 
+bench: build $(BENCH)/installed ## measure the service beside its peers, with wrk; takes half an hour, with ROWS=--quick a minute
+	$(RUN) -m tests.bench $(ROWS)
+
 lint: $(VENV)/installed ## check style and types
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
@@ -41,14 +45,15 @@ format: $(VENV)/installed ## put the code into its one format
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
-relock: $(VENV)/installed ## write the lock files anew from setup.cfg and requirements-dev.in; UPGRADE=-U raises versions
+relock: $(VENV)/installed ## write the lock files anew from setup.cfg and the requirements; UPGRADE=-U raises versions
 	@mkdir -p static templates
 	$(LOCK) setup.cfg -o requirements.lock
 	$(LOCK) setup.cfg --extra postgresql -c requirements.lock -o requirements-postgresql.lock
 	$(LOCK) setup.cfg --extra postgresql requirements-dev.in -c requirements-postgresql.lock -o requirements-dev.lock
+	$(LOCK) tests/bench/requirements.in -o requirements-bench.lock
 
 clean: ## delete all that was made here, except ./cx-data
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Anew whenever the lock changes, so that nothing stays behind that the lock no longer names.
@@ -61,4 +66,11 @@ $(VENV)/installed: requirements-dev.lock
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# The peers of the bench, apart from all that the service is made or tested with.
+$(BENCH)/installed: requirements-bench.lock
+	rm -rf $(BENCH)
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-bench.lock
 	@touch $@
