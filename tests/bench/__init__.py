@@ -5,6 +5,7 @@
     load          wrk
     limit         answers from memory
     peers/        the same operations on PocketBase, FastAPI and Django Ninja
+    copying       the service's rows, copied into their tables
     contestants   how each is filled, started and asked
     works         the lines of the table
     measure       rounds in turn, and their medians

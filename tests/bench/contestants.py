@@ -1,5 +1,6 @@
 """Who is measured: how each is filled and started, what it is asked, and how its answers are read."""
 
+import functools
 import hashlib
 import json
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench import load, world
+from tests.bench.copying import copy_rows
 from tests.bench.peers import pocketbase
 from tests.bench.processes import Answer, Server, clean, running
 from tests.executable import PYTHON, build
@@ -69,6 +71,12 @@ class Contestant:
         return list(json.loads(answer.body)["data"])
 
 
+@functools.cache
+def executable() -> Path:
+    """The executable, looked at once, so that nobody's start is measured with it."""
+    return build()
+
+
 class Service(Contestant):
     """The executable, with its own defaults but for the number of workers."""
 
@@ -76,13 +84,13 @@ class Service(Contestant):
 
     @contextmanager
     def serving(self, folder: Path, workers: int = WORKERS, **environment: str) -> Iterator[Server]:
-        line = [PYTHON, build(), "serve", "--port", "{port}", "--data", folder / "service", "--workers", workers]
+        line = [PYTHON, executable(), "serve", "--port", "{port}", "--data", folder / "service", "--workers", workers]
         with running([*line, "--access-minutes", 600], folder, environment) as server:
             yield server
 
     def take_in(self, folder: Path, records: Iterator[world.Record]) -> None:
         """Import records into a new database."""
-        line = [PYTHON, build(), "import", "-", "--data", folder / "service"]
+        line = [PYTHON, executable(), "import", "-", "--data", folder / "service"]
         folder.mkdir(parents=True, exist_ok=True)
         process = subprocess.Popen([*map(str, line)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean())
         with process:
@@ -186,33 +194,6 @@ class PocketBase(Contestant):
 
     def items(self, answer: Answer) -> list[Any]:
         return list(json.loads(answer.body)["items"])
-
-
-FLAGS = {"is_edited": "edited_at", "is_pinned": "pinned_at", "gdpr_purged": "gdpr_purged_at", "is_read": "read_at"}
-TABLES = ("chat_session", "message", "bot", "notification", "event", "feedback")
-
-
-def copy_rows(folder: Path, path: Path, users: str = "user") -> None:
-    """Fill a peer's tables with the service's rows: columns of the same name have the same values.
-
-    The service has no columns for what only says whether a time is set; nor has PocketBase nulls.
-    """
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("ATTACH ? AS ours", [str(folder / "service" / "service.db")])
-        if users == "users":
-            database.execute("UPDATE users SET settings = (SELECT settings FROM ours.user WHERE user.id = users.id)")
-        else:
-            database.execute("INSERT INTO user SELECT id, email, is_disabled, settings FROM ours.user")
-        for table in TABLES:
-            columns = {row[1]: row[3] for row in database.execute(f"PRAGMA main.table_info({table})")}
-            values = [
-                f"{FLAGS[name]} IS NOT NULL" if name in FLAGS else f"coalesce({name}, '')" if needed else name
-                for name, needed in columns.items()
-            ]
-            if table == "message" and "user_id" in columns:
-                values[list(columns).index("user_id")] = "owner_id"
-            names = ", ".join(columns)
-            database.execute(f"INSERT INTO main.{table} ({names}) SELECT {', '.join(values)} FROM ours.{table}")
 
 
 class Running(NamedTuple):

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.bench import contestants, measure, trials, world
+from tests.bench import contestants, copying, measure, trials, world
 from tests.bench.contestants import PROGRAMS, FastApi, Limit, Ninja, PocketBase, Running, Service
 from tests.bench.works import WORKS
 
@@ -62,7 +62,7 @@ def kept(folder: Path, name: str, size: world.Size, fill: Callable[[Path, world.
     kind = f"{name}-{size.bots if name == 'all' else size.messages}"
     digest = hashlib.sha256(b"".join(world.json_lines(world.LINES[name](world.LITTLE))))
     if name == "all":
-        for path in sorted([*Path(__file__).parent.glob("peers/*.py"), Path(contestants.__file__)]):
+        for path in sorted([*Path(__file__).parent.glob("peers/*.py"), Path(copying.__file__)]):
             digest.update(path.read_bytes())
     path = folder / f"{kind}-{digest.hexdigest()[:12]}"
     if not path.exists():

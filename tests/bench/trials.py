@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench import world
-from tests.bench.contestants import Contestant, FastApi, Running, Service, Work
+from tests.bench.contestants import Contestant, FastApi, Running, Service, Work, executable
 from tests.bench.load import Load
 from tests.bench.measure import take_turn
 from tests.bench.processes import resident_bytes
 from tests.bench.works import API, WORKS
-from tests.executable import build
 
 MANY = 64  # connections of readers, and of writers
 
@@ -132,7 +131,7 @@ def worker_memory(contestant: Contestant, folder: Path, count: int) -> tuple[flo
 
 def size(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
     """The executable is small."""
-    yield Claim("the executable", build().stat().st_size / 2**20, "MiB", 16)
+    yield Claim("the executable", executable().stat().st_size / 2**20, "MiB", 16)
 
 
 Trial = Callable[[Path, Path, bool], Iterator[Claim]]
