@@ -136,7 +136,7 @@ def contest(
         if work.writes:
             bare = Bare(folder, work)
             stack.callback(bare.database.close)
-        else:
+        elif work.share:
             ask = work.asks[0]
             limit.learn(ask[1], ours.ask(ask, **headers), work.known)
             server = stack.enter_context(limit.serving(folder))

@@ -47,7 +47,8 @@ def contested(line: dict[str, Any]) -> dict[str, str]:
     seen, goals = line["seen"], line["goals"]
     own = seen["service"]
     row = {"work": line["title"], "service": f"{own['cost']:,.0f} µs, {own['rate']:,.0f}/s"}
-    row["of the limit"] = judged(f"{share(line):.2f}", share(line), least=goals["share"])
+    if goals["share"]:
+        row["of the limit"] = judged(f"{share(line):.2f}", share(line), least=goals["share"])
     for name, title in PEERS.items():
         if name in seen:
             row[title] = f"{seen[name]['times_cost']:.1f} × ({seen[name]['times_rate']:.1f} ×)"

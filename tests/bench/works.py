@@ -31,9 +31,7 @@ WORKS = (
         p99=20,
         connections=1,
     ),
-    Work(
-        "notifications", "notifications, and how many are unread", read(f"{API}/notifications"), 25, share=0.5, peer=5
-    ),
+    Work("notifications", "notifications and unread count", read(f"{API}/notifications"), 25, share=0.5, peer=5),
     Work("events", "page of 25 events", read(f"{API}/events"), 25, share=0.5, peer=5),
     Work("settings", "settings", read(f"{API}/users/me/settings"), share=0.5, peer=2),
     Work("unchanged", "page of 25 messages that has not changed", read(PAGE), share=0.7, known=True),

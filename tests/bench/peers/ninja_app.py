@@ -181,8 +181,9 @@ class Bot(models.Model):
         app_label, db_table = "bench", "bot"
         indexes = (
             models.Index(
-                fields=["app_id", "is_active", "status", "-is_featured", "-rating", "name", "id", "search_text"],
+                fields=["app_id", "status", "-is_featured", "-rating", "name", "id", "search_text"],
                 name="bot_feed",
+                condition=models.Q(is_active=True),
             ),
         )
 
