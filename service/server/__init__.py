@@ -215,7 +215,6 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
 
     if settings.workers == 1:
         return work()
-    metrics.prepare(settings.workers)
     return Workers(work, sock, settings.workers).run()
 
 

@@ -52,6 +52,7 @@ class Workers:
 
     def __init__(self, work: Callable[[int], int], sock: socket.socket, count: int) -> None:
         self.work, self.sock = work, sock
+        metrics.prepare(count)
         self.running: dict[int, float] = {}  # when each process was started
         self.due = [0.0] * count  # when others are to be started
         self.died_young = 0  # in a row

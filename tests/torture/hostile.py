@@ -38,8 +38,8 @@ KEPT = WORKERS * 4 * 28.0  # MiB that threads may keep which have hashed a passw
 ENDING = {"log_out", "sign_out_browser", "change_password", "change_account"}  # what would end the customer's login
 
 LINE = re.compile(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:"
-    r"INFO cx\.requests [!-~]+ [!-~]* \d{3} \d+\.\dms [A-Za-z0-9._-]{1,64}"
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?:"
+    r"INFO cx\.requests [!-~]+ [!-~]* \d{3} \d+\.\dms \d+B \w+ [!-~]+ [!-~]+ [A-Za-z0-9._-]{1,64}"
     r"|INFO cx\.pictures a picture could not be read: .*|INFO waitress Client disconnected while serving .*)"
 )
 SPECIAL = (
