@@ -59,7 +59,7 @@ def _operation(operation: Operation, rendered: Any, links: dict[str, Any]) -> di
     content = {operation.produces: {"schema": {Html: _TEXT, Moved: _TEXT, Media: {}}.get(operation.data, success)}}
     sometimes = {
         "Idempotency-Replayed": operation.status == 201,
-        "ETag": 304 in operation.answers,
+        "ETag": 304 in operation.statuses,
         "X-Request-Warning": operation.is_lenient and (operation.query or operation.body),
     }
     more = _headers([name for name, holds in sometimes.items() if holds], required=False)

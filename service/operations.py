@@ -44,6 +44,7 @@ class Operation:
     extension: bool = False  # not in the document
     vital: bool = False  # an extension that is served with --documented-only too
     meta: tuple[str, ...] = ()
+    revision: Callable[..., Any] | None = None  # of the caller and the rows of the path: other whenever the answer is
     produces: str = "application/json"  # the type of a success
     most: int = 1024 * KIB  # bytes of the body
     # Read from the handler:
@@ -117,8 +118,8 @@ class Operation:
 
     @property
     def statuses(self) -> frozenset[int]:
-        """What a client has to expect: the document's statuses, and 401 wherever credentials are needed."""
-        return frozenset(self.answers) | (frozenset() if self.public else {401})
+        """What a client has to expect: the document's statuses, 401 wherever credentials are needed, 304 if it asks."""
+        return frozenset((*self.answers, *[401] * (not self.public), *[304] * bool(self.revision)))
 
     @property
     def is_lenient(self) -> bool:

@@ -86,6 +86,11 @@ def send(media: Media, content_type: str, if_none_match: str) -> Reply:
     return unless_known(Reply(200, media.content, MEDIA | headers), if_none_match, media.tag)
 
 
+def tag_of(*what: Any) -> str:
+    """The tag of an answer that follows from `what`."""
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
 def unless_known(reply: Reply, if_none_match: str, tag: str = "") -> Reply:
     """An answer with its tag, or 304 for a client that has it (RFC 9110, section 13.1.2)."""
     reply.headers["ETag"] = f'"{tag or hashlib.sha256(reply.body).hexdigest()[:16]}"'

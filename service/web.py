@@ -93,6 +93,12 @@ class Door:
         headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if faults or more_faults:
             headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
+        tag = ""
+        if operation.revision:
+            tag = replies.tag_of(operation.name, bound_to, query, operation.revision(caller, *found.values()))
+            reply = replies.unless_known(Reply(operation.status, headers=headers), known, tag)
+            if reply.status == 304:
+                return reply
 
         def act() -> bytes:
             return replies.succeed(operation, bound_to, query, handle())
@@ -100,7 +106,7 @@ class Door:
         key = environ.get("HTTP_IDEMPOTENCY_KEY", "")
         if not (key and caller and operation.status == 201):
             reply = Reply(operation.status, act(), headers)
-            return replies.unless_known(reply, known) if 304 in operation.answers else reply
+            return replies.unless_known(reply, known, tag) if 304 in operation.statuses else reply
         asked = keeping.Asked(caller.id, operation.name, key, repr(bound_to).encode() + raw)
         answer, replayed = db.settled(functools.partial(keeping.once, asked, act))
         return Reply(operation.status, answer, headers | ({"Idempotency-Replayed": "true"} if replayed else {}))

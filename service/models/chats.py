@@ -253,9 +253,8 @@ class Message(Table):
 
 @prepared
 def _changed(id: str, *values: Any, columns: tuple[str, ...], pinned: bool) -> Any:
-    which = (Message.id == id) & Message.deleted_at.is_null()
-    which = which & Message.pinned_at.is_null(False) if pinned else which
-    return Message.update(dict(zip(columns, values, strict=True))).where(which)
+    which = [Message.id == id, Message.deleted_at.is_null(), *[Message.pinned_at.is_null(False)] * pinned]
+    return Message.update(dict(zip(columns, values, strict=True))).where(*which)
 
 
 @prepared
@@ -270,9 +269,17 @@ def _newest_pin(session_id: str) -> Any:
     return others.where(Message.pinned_at.is_null(False))
 
 
+def touch_quoting(some: Any) -> None:
+    """What quotes some messages is about to change with them, in whichever session; inside the write that does it."""
+    quoting = (Message.reply_to_message_id.in_(some)) & (Message.reply_snapshot != "[]")
+    for is_private in (False, True):
+        sessions = Message.select(Message.chat_session_id).where(quoting, Message.is_private == is_private)
+        ChatSession.touch_all(ChatSession.id.in_(sessions), is_private=is_private)
+
+
 def silence(which: Any) -> None:
     """Take the text of messages out of replies that quote and notifications that announce them; nobody answers them."""
-    gone = Message.select(Message.id).where(which)
+    touch_quoting(gone := Message.select(Message.id).where(which))
     Message.update(reply_snapshot="[]").where(Message.reply_to_message_id.in_(gone)).execute()
     Notification.update(body="", payload="[]").where(Notification.message_id.in_(gone)).execute()
     DueAnswer.delete().where(DueAnswer.message_id.in_(gone)).execute()
@@ -281,18 +288,12 @@ def silence(which: Any) -> None:
 _shown, _public = Message.deleted_at.is_null(), Message.deleted_at.is_null() & ~Message.is_private
 Message.add_index(Message.chat_session_id, Message.id, name="message_shown", where=_shown)
 Message.add_index(Message.chat_session_id, Message.id, name="message_public", where=_public)
-Message.add_index(
-    Message.chat_session_id, Message.pinned_at, name="message_pinned", where=Message.pinned_at.is_null(False)
-)
+_pins = Message.pinned_at.is_null(False)
+Message.add_index(Message.chat_session_id, Message.pinned_at, name="message_pinned", where=_pins)
 Message.add_index(Message.reply_to_message_id, name="message_reply", where=Message.reply_to_message_id.is_null(False))
 Message.add_index(Message.chat_session_id, Message.sender_id, Message.id, name="message_sender")
-Message.add_index(
-    Message.chat_session_id,
-    Message.sender_id,
-    Message.client_message_id,
-    name="message_client",
-    where=Message.client_message_id.is_null(False),
-)
+_sent = Message.chat_session_id, Message.sender_id, Message.client_message_id
+Message.add_index(*_sent, name="message_client", where=Message.client_message_id.is_null(False))
 Message.add_index(Message.owner_id, Message.id, name="message_owner", where=_public)
 Message.add_index(Message.app_id, Message.id, name="message_app", where=_shown)
 # The rest of `message_shown`, so that the newest message of a session is found whether or not it was deleted.

@@ -20,7 +20,7 @@ from service.errors import (
 from service.fields import as_bytes, compact_json
 from service.models import speaking
 from service.models.bots import Bot
-from service.models.chats import ChatSession, Message, text_in
+from service.models.chats import ChatSession, Message, text_in, touch_quoting
 from service.models.notifications import Notification
 from service.models.people import App, Caller
 from service.models.posting import post
@@ -122,6 +122,7 @@ def edit(caller: Caller, message: Message, content: str) -> Raw:
             ).execute()
             after = Message.get(own)
             ChatSession.touch(after.chat_session_id, is_private=after.is_private)
+            touch_quoting([after.id])
             repeating = (Message.reply_to_message_id == after.id) & (Message.reply_snapshot != EMPTY)
             Message.update(reply_snapshot=_snapshot_of(after)).where(repeating).execute()
             announcing = (Notification.message_id == after.id) & (Notification.payload != EMPTY)

@@ -118,6 +118,12 @@ def _heard(session_id: str, user_id: str, message_id: str, now: str) -> Any:
     return Notification.update(read_at=now).where(told, Notification.message_id <= message_id)
 
 
+def revision(caller: Caller, session: ChatSession) -> tuple[Any, ...]:
+    """What differs after everything that changes what a caller sees of a session's messages."""
+    staff = caller.is_staff(session.app_id)
+    return staff, session.news_at if staff else session.public_news_at
+
+
 def messages(
     caller: Caller, session: ChatSession, after: Position, limit: int, direction: Literal["forward", "backward"]
 ) -> Page[Message]:

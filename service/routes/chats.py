@@ -50,7 +50,12 @@ class Status(Struct):
     status: Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
 
 
-@routes.get("/chats/{id}/messages", answers=(200, 400, 401), meta=("next_cursor", "page", "per_page", "total"))
+@routes.get(
+    "/chats/{id}/messages",
+    answers=(200, 400, 401),
+    meta=("next_cursor", "page", "per_page", "total"),
+    revision=inbox.revision,
+)
 def list_messages(caller: Caller, session: ChatSession, query: MessageWindow) -> Page[Message]:
     """The messages of a chat session, page by page in either direction."""
     return inbox.messages(caller, session, query.cursor, query.limit, query.direction)
