@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -414,6 +415,25 @@ def test_a_request_that_is_still_being_sent_is_answered(data: Path) -> None:
                 answer += chunk
         assert answer.startswith(b"HTTP/1.1 200") and b"Connection: close" in answer
         assert server.process.wait(15) == 0
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="its malloc is told")
+def test_the_memory_for_passwords_is_given_back(data: Path) -> None:
+    """19 MiB for each thread that has hashed one, unless it is."""
+
+    def memory() -> float:
+        pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    with serving(data, "--threads", "6") as server:
+        server.log_in()
+        before = memory()
+        people = [threading.Thread(target=server.log_in) for _ in range(24)]
+        for person in people:
+            person.start()
+        for person in people:
+            person.join()
+        assert memory() < before + 40
 
 
 def test_a_killed_worker_is_replaced(data: Path) -> None:
