@@ -36,7 +36,8 @@ def nothing_changes(*tables: Any) -> Iterator[None]:
 
 def is_of_a_page(statement: tuple[str, Any]) -> bool:
     """Whether a statement reads a page of a list."""
-    return statement[0].startswith(("SELECT count(*), group_concat(", "SELECT count(*), string_agg("))
+    counted = ("SELECT count(*), group_concat(", "SELECT count(*), string_agg(", "SELECT page.*, (SELECT count(*) ")
+    return statement[0].startswith(counted)
 
 
 @contextmanager

@@ -28,6 +28,10 @@ OF_ITS_ROWS: tuple[Check, ...] = (  # where the schema is this program's
 )
 
 
+# What stops a check: rows may hold anything, and a cursor of SQLite's own raises its own errors.
+UNREADABLE = (peewee.DatabaseError, db.sqlite3.Error, ValueError, ArithmeticError, OSError)
+
+
 def examine(settings: Settings) -> list[Finding]:
     """All that was found, good and bad. The database of this process is then none."""
     around = OF_THE_HOST if settings.database else (*OF_THE_HOST, *OF_THE_FOLDER)
@@ -56,5 +60,5 @@ def _found(checks: Iterable[Check], settings: Settings) -> Iterator[Finding]:
     for check in checks:
         try:
             yield from check(settings)
-        except (peewee.DatabaseError, ValueError, ArithmeticError, OSError) as error:  # rows may hold anything
+        except UNREADABLE as error:
             yield fault(check.__name__.removeprefix("check_"), f"it could not be looked at: {db.reason(error)}")

@@ -20,7 +20,10 @@ def check_file(settings: Settings) -> Iterator[Finding]:
     if db.database.kind != "sqlite":
         return
     path = settings.data / db.FILE_NAME
-    found = [text for (text,) in db.database.execute_sql(f"PRAGMA integrity_check({SHOWN})")]
+    try:
+        found = [text for (text,) in db.database.execute_sql(f"PRAGMA integrity_check({SHOWN})")]
+    except (peewee.DatabaseError, db.sqlite3.DatabaseError) as error:  # at the first row, or at a later one
+        found = [db.reason(error)]
     damage = [] if found == ["ok"] else [" ".join(line.split()) for text in found for line in text.splitlines()]
     advice = "restore a backup; what can be read, `export` still gives"
     yield from each("file", (f"{path} is damaged: {what}: {advice}" for what in damage), f"{path} is whole")

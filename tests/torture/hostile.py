@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -286,7 +287,8 @@ class Fuzzer:
 
     def run(self, requests: list[Request], count: int) -> None:
         """Send so many, some of them at once."""
-        asyncio.run(self._run(requests, count))
+        with ThreadPoolExecutor(1) as apart:  # from whatever loop runs in this thread, such as that of a browser
+            apart.submit(asyncio.run, self._run(requests, count)).result()
 
     async def _run(self, requests: list[Request], count: int) -> None:
         waiting = iter([self.chance.choice(requests) for _ in range(count)])
