@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from service import db
-from service.models import TABLES, LoginAttempt
+from service.models import TABLES, LoginAttempt, Moment
 from service.settings import Settings
 from tests import postgres
 from tests.postgres import is_chosen, only_on_sqlite
 
 
 def stored(*tables: Any) -> dict[str, list[Any]]:
-    """Every row of some tables, or of all but the failed logins, which refusals are meant to write."""
-    chosen = tables or [table for table in TABLES if table is not LoginAttempt]
+    """Every row of some tables, or of all but what refusals and questions of readiness are meant to write."""
+    chosen = tables or [table for table in TABLES if table not in (LoginAttempt, Moment)]
     return {table.__name__: sorted(table.select().tuples(), key=repr) for table in chosen}
 
 

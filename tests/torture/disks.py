@@ -181,7 +181,7 @@ def filled_up(folder: Path, times: int) -> Figure:
         yield
         filler.unlink()
 
-    with mounted(place, "-t", "tmpfs", "-o", "size=24m", "cx"):
+    with mounted(place, "-t", "tmpfs", "-o", "size=96m", "cx"):
         crew = Crew(place / "data", seed())
         with serving(crew.data, "--workers", "2", *UNBOUNDED, TMPDIR=str(place)) as server:
             until_ready(server)
@@ -197,7 +197,7 @@ def turned_read_only(folder: Path) -> Figure:
     """An ext4 that gives up, as after an error of its disk, and is repaired."""
     image, place = folder / "image", folder / "disk"
     with image.open("wb") as file:
-        file.truncate(64 * 2**20)
+        file.truncate(160 * 2**20)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
     with mounted(place, "-o", "loop", str(image)):
         crew = Crew(place / "data", seed())
