@@ -96,4 +96,4 @@ def _sql(query: Any) -> Made:
 
 
 def _count(query: Any) -> Made:
-    return _sql(query.select(peewee.fn.count(peewee.SQL("*"))))
+    return _sql(query.order_by().select(peewee.fn.count(peewee.SQL("*"))))
