@@ -71,6 +71,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
             clear_untrusted_proxy_headers=False,  # origins knows whom to believe
         )
+        adjustments.send_bytes = 2048  # more than a header has: it goes out with what follows, in one call
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
