@@ -84,7 +84,8 @@ class House:
     def stop(self) -> None:
         if not self.is_over.is_set():
             self.is_over.set()
-            self.server.pull_trigger()
+            with contextlib.suppress(OSError):  # it may have ended since
+                self.server.pull_trigger()
         self.thread.join(20)
 
 

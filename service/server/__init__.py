@@ -245,7 +245,8 @@ def _work(
         if not stop.is_set():  # a second signal may find us inside of it
             stop.set()
         for server in servers:
-            server.pull_trigger()  # the kernel is asked on after a signal
+            with contextlib.suppress(OSError):  # it is closed already
+                server.pull_trigger()  # the kernel is asked on after a signal
 
     for number in STOPPING:
         signal.signal(number, be_told)
