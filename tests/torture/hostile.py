@@ -152,7 +152,7 @@ def remove(raw: bytes, chance: random.Random) -> bytes:
 
 
 def cut(raw: bytes, chance: random.Random) -> bytes:
-    return raw[: chance.randrange(1, len(raw))]
+    return raw[: chance.randrange(len(raw))]
 
 
 def repeat_a_line(raw: bytes, chance: random.Random) -> bytes:
