@@ -56,11 +56,7 @@ class Prepared:
 
     def row(self) -> Any:
         """The first row, as a tuple; None where there is none."""
-        return database.execute_sql(*self.made("rows", _sql)).fetchone()
-
-    def rows(self) -> list[Any]:
-        """All rows, as tuples."""
-        return list(database.execute_sql(*self.made("rows", _sql)).fetchall())
+        return database.execute_sql(*self.made("as built", _sql)).fetchone()
 
     def value(self) -> Any:
         """The first column of the first row; None where there is none."""
@@ -69,7 +65,7 @@ class Prepared:
 
     def run(self) -> int:
         """Write; the number of rows that were."""
-        return int(database.rows_affected(database.execute_sql(*self.made("rows", _sql))))
+        return int(database.rows_affected(database.execute_sql(*self.made("as built", _sql))))
 
     def counting(self) -> Made:
         """SQL that counts the rows."""

@@ -129,7 +129,7 @@ class Event(Table):
     @classmethod
     def is_due(cls, user_id: str) -> bool:
         """Whether a user is to be reminded of something by now; every list of notifications asks this first."""
-        return _due(user_id, clock.timestamp()).row() is not None
+        return _reminders_due(user_id, clock.timestamp()).row() is not None
 
     @classmethod
     def take_due(cls, user_id: str) -> "list[Event]":
@@ -153,7 +153,7 @@ def _calendar(user_id: str, first: str, last: str, *, time_sensitive_only: bool)
 
 
 @prepared
-def _due(user_id: str, now: str) -> Any:
+def _reminders_due(user_id: str, now: str) -> Any:
     return Event.select(Event.id).where(Event.user_id == user_id, Event.reminder_due <= now).limit(1)
 
 
