@@ -15,12 +15,13 @@ from service import metrics
 from service.errors import InternalError
 from service.logs import Event
 from service.origins import address_of
-from service.replies import refuse
+from service.replies import Reply, refuse
 from service.settings import Settings
 
 log = logging.getLogger("cx.requests")
 
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+PHRASES = {int(status): f"{int(status)} {status.phrase}" for status in HTTPStatus}
+BODILESS = (204, 304)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _CONTROL = re.compile(r"[^\x21-\x7e]")
@@ -57,9 +58,9 @@ class Failed(Event):
 
 
 class Edge:
-    """A WSGI application around another."""
+    """The WSGI application, around what gives the reply to an environ."""
 
-    def __init__(self, inside: Wsgi, settings: Settings) -> None:
+    def __init__(self, inside: Callable[[dict[str, Any]], Reply], settings: Settings) -> None:
         self.inside, self.settings = inside, settings
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -74,36 +75,30 @@ class Edge:
         offered = environ.get("HTTP_X_REQUEST_ID", "")
         request_id = offered if _REQUEST_ID.fullmatch(offered) else secrets.token_hex(8)
         environ["cx.request_id"] = request_id
-        always = {"X-Request-ID": request_id, "X-Content-Type-Options": "nosniff", **self.cross_origin(environ)}
-        status = ""
-
-        def respond(line: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            nonlocal status
-            status = line[:3]
-            return start_response(line, [*headers, *always.items()], *rest)
-
         try:
-            # Bottle drops bytes that are not UTF-8, and counts no slashes at the beginning; faults must stay faults.
+            # Bytes that are not UTF-8 and slashes at the beginning are faults, and must not be lost on the way.
             path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-            path = path if re.match("/(?!/)", path) else f"/\ufffd{path}"
-            environ["PATH_INFO"] = path.encode().decode("latin-1")
-            body = [*self.inside(environ, respond)]
+            environ["PATH_INFO"] = path if path[:1] == "/" != path[1:2] else f"/\ufffd{path}"
+            reply = self.inside(environ)
         except Exception:
             log.exception(Failed(request_id))
             reply = refuse(InternalError())
-            headers = [*reply.headers.items(), ("Content-Length", str(len(reply.body)))]
-            respond(f"{reply.status} {HTTPStatus(reply.status).phrase}", headers)
-            body = [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
+        headers = [*reply.headers.items(), ("X-Request-ID", request_id), ("X-Content-Type-Options", "nosniff")]
+        headers += self.cross_origin(environ).items()
+        if reply.status not in BODILESS:
+            headers.append(("Content-Length", str(len(reply.body))))
+        start_response(PHRASES[reply.status], headers)
+        body = b"" if reply.status in BODILESS or environ["REQUEST_METHOD"] == "HEAD" else reply.body
         taken, operation = time.perf_counter() - begun, environ.get("cx.operation", metrics.UNROUTED)
-        metrics.board.answered(operation, int(status), taken)
+        metrics.board.answered(operation, reply.status, taken)
         if log.isEnabledFor(logging.INFO):
             method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
             client = environ.get("cx.client") or address_of(environ, self.settings)
-            size, user = sum(map(len, body)), environ.get("cx.user", "")
+            size, user = len(body), environ.get("cx.user", "")
             log.info(
-                Answered(method, path, int(status), round(taken * 1000, 3), size, operation, client, user, request_id)
+                Answered(method, path, reply.status, round(taken * 1000, 3), size, operation, client, user, request_id)
             )
-        return body
+        return [body]
 
     def cross_origin(self, environ: dict[str, Any]) -> dict[str, str]:
         """The headers that let an allowed web origin read the answer; none by default (Fetch standard, CORS)."""

@@ -7,7 +7,7 @@ The only importer of Bottle, which routes. 404, 405 and OPTIONS never reach an o
 import functools
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import bottle
@@ -49,34 +49,35 @@ class Door:
     def __init__(self, operation: Operation, settings: Settings, operations: Iterable[Operation]) -> None:
         self.operation, self.settings, self.operations = operation, settings, operations
 
-    def __call__(self, **identifiers: str) -> bottle.HTTPResponse:
-        environ = bottle.request.environ
+    def __call__(self, environ: dict[str, Any], identifiers: dict[str, str]) -> Reply:
         origin = read_origin(environ, self.settings)
         environ |= {"cx.operation": self.operation.name, "cx.client": origin.address}  # for the log
         try:
-            reply = self.answer(identifiers, origin)
+            reply = self.answer(environ, identifiers, origin)
         except Refusal as refusal:
             reply = self.refuse(refusal, origin)
         except Exception as error:
+            if db.is_in_passing():
+                raise db.Elsewhere from error
             if db.is_unavailable(error):
                 log.error("the database is unavailable: %s", error)
                 reply = self.refuse(StorageUnavailable(), origin)
             else:
-                log.exception("request %s failed", bottle.request.environ["cx.request_id"])
+                log.exception("request %s failed", environ["cx.request_id"])
                 reply = self.refuse(InternalError(), origin)
         if self.settings.verify_answers:
             replies.verify(self.operation, reply)
-        return bottle.HTTPResponse(reply.body, reply.status, reply.headers)
+        return reply
 
-    def answer(self, identifiers: dict[str, str], origin: Origin) -> Reply:
+    def answer(self, environ: dict[str, Any], identifiers: dict[str, str], origin: Origin) -> Reply:
         """The steps of a request, in the order of the contract: caller, identifiers, things, query and body, act."""
-        operation, environ = self.operation, bottle.request.environ  # Bottle's own headers fail on what is not UTF-8
+        operation = self.operation
         caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""), origin)
         environ["cx.user"] = caller.id if caller else ""
         found = self.look_up(identifiers, caller)
         bound_to = [caller and caller.id, *identifiers.values()]
         query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
-        raw, body, more_faults = self.read_body(environ.get("CONTENT_TYPE", ""))
+        raw, body, more_faults = self.read_body(environ)
         given = {"caller": caller, "query": query, "body": body, "origin": origin}
         given |= {"settings": self.settings, "operations": self.operations}
         chosen = {name: given[name] for name in operation.wants}
@@ -127,15 +128,16 @@ class Door:
         locate = functools.partial(cursors.read, self.operation, bound_to)
         return decoding.read_query(text, self.operation.query, self.operation.is_lenient, locate)
 
-    def read_body(self, content_type: str) -> tuple[bytes, Any, list[str]]:
+    def read_body(self, environ: dict[str, Any]) -> tuple[bytes, Any, list[str]]:
         """The body as it came, unless it is files, and as declared; the faults that a lenient operation only warns of.
 
         Raises BodyTooLarge, and what reading it raises.
         """
-        kind, read = self.operation.body, bottle.request.environ["wsgi.input"].read
+        kind = self.operation.body
         if not kind:
             return b"", None, []
-        length = max(bottle.request.content_length, 0)  # the server has counted it
+        read, content_type = environ["wsgi.input"].read, environ.get("CONTENT_TYPE", "")
+        length = int(environ.get("CONTENT_LENGTH") or 0)  # the server has counted it
         if length > self.operation.most:
             raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
         if self.operation.accepts == "multipart/form-data":
@@ -186,10 +188,8 @@ class Door:
 
 def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
     """The WSGI application of some operations. Raises TypeError where two of them claim one address or name."""
-    app = bottle.Bottle()
-    app.config["catchall"] = False
-    app.default_error_handler = not_routed
-    app.route(r"/static/<name:path><:re:\Z>", "GET", send_static)
+    router = bottle.Router()
+    router.add(r"/static/<name:path><:re:\Z>", "GET", send_static)
     operations, taken = tuple(operations), set[object]()
     metrics.board.name_operations(operation.name for operation in operations)
     for operation in operations:
@@ -199,29 +199,32 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
         taken |= claims
         rule = re.sub(r"{(\w+)}", r"<\1>", operation.full_path)
         end = r"<:re:\Z>" if "<" in rule else ""  # Bottle's own end of a rule lets a newline follow
-        app.route(rule + end, operation.method, Door(operation, settings, operations))
-    return Edge(app, settings)
+        router.add(rule + end, operation.method, Door(operation, settings, operations))
+
+    def answer(environ: dict[str, Any]) -> Reply:
+        try:
+            found: tuple[Callable[..., Reply], dict[str, str]] = router.match(environ)
+        except bottle.HTTPError as error:
+            return not_routed(environ, error)
+        return found[0](environ, found[1])
+
+    return Edge(answer, settings)
 
 
-def send_static(name: str) -> bottle.HTTPResponse:
+def send_static(environ: dict[str, Any], named: dict[str, str]) -> Reply:
     """A part of the pages, which a browser may keep but asks about each time, so that no two versions meet."""
-    file = _PARTS.get(name) or bottle.abort(404)
-    known = bottle.request.environ.get("HTTP_IF_NONE_MATCH", "")
-    reply = replies.send(Media(file.read_bytes()), assets.type_of(file), known)
-    return bottle.HTTPResponse(reply.body, reply.status, reply.headers)
+    file = _PARTS.get(named["name"])
+    if file is None:
+        return refuse(NotFound())
+    return replies.send(Media(file.read_bytes()), assets.type_of(file), environ.get("HTTP_IF_NONE_MATCH", ""))
 
 
-def not_routed(error: bottle.HTTPError) -> bytes:
+def not_routed(environ: dict[str, Any], error: bottle.HTTPError) -> Reply:
     """Answer what Bottle's router refuses: 404, 405, and OPTIONS wherever some method is known."""
-    if error.status_code not in (403, 404, 405):
-        raise error.exception or error
-    reply = refuse(NotFound())
-    if error.status_code == 405:
-        known = {*error.get_header("Allow").split(","), "OPTIONS"} - {"PROXY"}
-        allow = {"Allow": ", ".join(sorted(known | ({"HEAD"} if "GET" in known else set())))}
-        is_options = bottle.request.method == "OPTIONS"
-        reply = Reply(204, headers=allow) if is_options else refuse(MethodNotAllowed(headers=allow))
-    bottle.response.status = reply.status
-    for name, value in reply.headers.items():
-        bottle.response.set_header(name, value)
-    return reply.body
+    if error.status_code == 404:
+        return refuse(NotFound())
+    known = {*error.get_header("Allow").split(","), "OPTIONS"} - {"PROXY"}
+    allow = {"Allow": ", ".join(sorted(known | ({"HEAD"} if "GET" in known else set())))}
+    if environ["REQUEST_METHOD"] == "OPTIONS":
+        return Reply(204, headers=allow)
+    return refuse(MethodNotAllowed(headers=allow))

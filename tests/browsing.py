@@ -107,7 +107,7 @@ def remote(served: Served) -> Any:
         headers = {shown: environ[name] for name, shown in names.items() if name in environ}
         path = quote(environ["PATH_INFO"]) + (f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else "")
         reply = served.call(environ["REQUEST_METHOD"], path, environ["wsgi.input"].read() or None, headers=headers)
-        start_response(f"{reply.status} -", [*reply.headers.items(), ("X-Request-ID", reply.headers["X-Request-Id"])])
+        start_response(f"{reply.status} -", [*reply.headers.items(), ("X-Request-ID", reply.headers["X-Request-ID"])])
         return [reply.raw]
 
     return application

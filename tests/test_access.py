@@ -499,7 +499,7 @@ def expect_reach(name: str, scopes: str, world: World) -> None:
         for case in needs.keys() - allowed:
             reply = world.ask(case, client)
             assert reply.error == (403, "insufficient_scope"), (scopes, case)
-            assert f'scope="{needs[case]}"' in reply.headers["Www-Authenticate"]
+            assert f'scope="{needs[case]}"' in reply.headers["WWW-Authenticate"]
     for case in allowed:
         with undone():
             reply, told = world.ask(case, client), CASES[case].answers[name]

@@ -154,7 +154,7 @@ def test_everyone_who_is_logged_in_may_look(who, request, shop, bot):
 def test_a_stranger_may_not_whatever_else_is_wrong(path, anyone, shop, bot):
     reply = anyone.get(path.format(app=shop.id, id=bot.id))
     assert reply.error == (401, "missing_credentials")
-    assert reply.headers["Www-Authenticate"].startswith("Bearer")
+    assert reply.headers["WWW-Authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize(("scopes", "status"), [("bots", 200), ("bots:read", 200), ("profile chats", 403), ("", 403)])

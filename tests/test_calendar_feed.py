@@ -129,7 +129,7 @@ class TestTheAddress:
         for token in ("x", "cxf_", "cxf_" + "A" * 32, "'", "%F0%9F%8D%B7", "a" * 100):
             reply = anyone.get(f"/events.ics?token={token}")
             assert reply.error == (404, "feed_not_found")
-            assert "Www-Authenticate" not in reply.headers  # calendar programs would ask for a password
+            assert "WWW-Authenticate" not in reply.headers  # calendar programs would ask for a password
 
     def test_that_is_none_is_400_and_names_the_parameter(self, anyone):
         queries = ("", "token=", "token", "token=a&token=b", "token=%FF", "token=%00", "token=" + "a" * 101)
@@ -198,11 +198,11 @@ class TestTheAnswer:
     def test_is_given_again_only_when_something_has_changed(self, alice, anyone, address):
         first = anyone.get(address)
         assert anyone.get(address).raw == first.raw
-        again = anyone.get(address, if_none_match=first.headers["Etag"])
-        assert (again.status, again.raw, again.headers["Etag"]) == (304, b"", first.headers["Etag"])
+        again = anyone.get(address, if_none_match=first.headers["ETag"])
+        assert (again.status, again.raw, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
         [event] = alice.get("/events").data
         alice.patch(f"/events/{event['id']}", {"title": "Other"})
-        changed = anyone.get(address, if_none_match=first.headers["Etag"])
+        changed = anyone.get(address, if_none_match=first.headers["ETag"])
         assert (changed.status, set(read(changed.raw))) == (200, {"Other"})
 
     def test_may_be_kept_by_the_reader_alone(self, anyone, address):

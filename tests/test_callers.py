@@ -91,7 +91,7 @@ def expect_shut(world: World, chosen: list[Any], told: tuple[int, str], **header
         for operation in chosen:
             reply = ask_bare(world, operation, world.clients["anyone"], **headers)
             assert reply.error == told, operation.name
-            assert reply.headers["Www-Authenticate"].startswith("Bearer"), operation.name
+            assert reply.headers["WWW-Authenticate"].startswith("Bearer"), operation.name
 
 
 def is_told(reply: Reply, told: Any) -> bool:

@@ -157,7 +157,7 @@ class TestTheCaller:
         reply = anyone.get(f"{PATH}?{urlencode(query)}")
         assert reply.error == (401, "missing_credentials")
         assert reply.headers["Content-Type"] == "application/json"
-        assert reply.headers["Www-Authenticate"] == "Bearer"
+        assert reply.headers["WWW-Authenticate"] == "Bearer"
 
     def test_is_refused_with_a_forged_token(self, anyone):
         assert anyone.get(path(), authorization="Bearer cxa_x").error == (401, "invalid_token")

@@ -615,8 +615,8 @@ def test_whoever_was_signed_in_goes_on_as_if_nothing_had_happened(way: Way, tmp_
         assert again.raw == next_page.raw
         assert new.call("GET", f"{api}/users/me", token=token).data == me
         shown = new.call("GET", me["profile_image"])
-        tag = picture.headers["Etag"]  # as waitress writes it
-        assert (shown.raw, shown.headers["Etag"]) == (picture.raw, tag)
+        tag = picture.headers["ETag"]
+        assert (shown.raw, shown.headers["ETag"]) == (picture.raw, tag)
         known = {"headers": {"If-None-Match": tag}}
         assert new.call("GET", me["profile_image"], **known).status == 304
         replayed = new.call("POST", f"{api}/feedback", json.dumps(remark), token, **once)

@@ -157,17 +157,17 @@ class TestTheCount:
     def test_is_told_again_only_when_it_has_changed(self, alice):
         tell(alice)
         first = alice.get(COUNT)
-        tag = first.headers["Etag"]
+        tag = first.headers["ETag"]
         assert first.headers["Cache-Control"] == "private, no-cache"
         for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
             again = alice.get(COUNT, if_none_match=known)
             assert (again.status, again.raw) == (304, b"")
-            assert (again.headers["Etag"], again.headers["Cache-Control"]) == (tag, "private, no-cache")
+            assert (again.headers["ETag"], again.headers["Cache-Control"]) == (tag, "private, no-cache")
             assert "Content-Type" not in again.headers
         told = tell(alice)
         changed = alice.get(COUNT, if_none_match=tag)
         assert (changed.status, changed.data) == (200, {"unread_count": 2})
-        assert changed.headers["Etag"] != tag
+        assert changed.headers["ETag"] != tag
         alice.put(f"/notifications/{told.id}/read")
         assert alice.get(COUNT, if_none_match=tag).status == 304
 
@@ -176,13 +176,13 @@ class TestTheCount:
             assert alice.get(COUNT, if_none_match=known).data == {"unread_count": 0}
 
     def test_is_not_told_to_strangers_who_know_it(self, alice, anyone):
-        tag = alice.get(COUNT).headers["Etag"]
+        tag = alice.get(COUNT).headers["ETag"]
         assert anyone.get(COUNT, if_none_match=tag).error == (401, "missing_credentials")
 
     def test_comes_without_a_tag_in_the_documented_list(self, alice):
         reply = alice.get("/notifications", if_none_match="*")
         assert reply.status == 200
-        assert "Etag" not in reply.headers
+        assert "ETag" not in reply.headers
 
 
 class TestAChatThatSomebodyElseChanges:

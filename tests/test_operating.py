@@ -259,7 +259,7 @@ def test_behind_the_nginx_of_the_document(tmp_path: Path) -> None:
         with contextlib.closing(front.connect()) as connection:
             made_up = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "http", "X-Request-ID": "made-up"}
             told = ask(connection, "GET", "/api/v1/events.ics?token=hush-hush", headers=made_up)
-            assert told.status == 404 and told.headers["X-Request-Id"] != "made-up"
+            assert told.status == 404 and told.headers["X-Request-ID"] != "made-up"
             assert "; Secure" in ask(connection, "GET", "/sign-in").headers["Set-Cookie"]
             # The client is this host, which could read them: the address is closed here nevertheless.
             assert ask(connection, "GET", "/metrics").status == 404
@@ -276,7 +276,7 @@ def test_behind_the_nginx_of_the_document(tmp_path: Path) -> None:
         assert scrape(running).value("cx_requests_total", operation="show_metrics", status=404) == 0
         requests = [json.loads(line) for line in running.errors.splitlines() if "cx.requests" in line]
         (feed,) = [one for one in requests if one["path"] == "/api/v1/events.ics"]
-        assert (feed["client"], feed["request_id"]) == ("127.0.0.1", told.headers["X-Request-Id"])
+        assert (feed["client"], feed["request_id"]) == ("127.0.0.1", told.headers["X-Request-ID"])
         seen = log.read_text()
         assert f"GET /api/v1/events.ics 404 {feed['bytes']} " in seen and feed["request_id"] in seen
         assert "hush-hush" not in seen + running.errors

@@ -122,7 +122,7 @@ class TestEveryOperation:
     def test_never_asks_for_a_caller_if_it_is_public(self, anyone, operation):
         path = address(operation, *missing(operation))
         reply = anyone.call(operation.method, path, content_type="application/json")
-        assert reply.headers.get("Www-Authenticate") is None
+        assert reply.headers.get("WWW-Authenticate") is None
 
     @every(lambda operation: not operation.public)
     def test_refuses_forged_credentials(self, anyone, operation):

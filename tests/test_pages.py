@@ -54,14 +54,14 @@ def test_a_part_is_sent_as_it_is(name: str, anyone: Client) -> None:
 def test_a_browser_keeps_a_part_but_asks_about_it(name: str, anyone: Client) -> None:
     first = anyone.get(f"//static/{name}")
     assert first.headers["Cache-Control"] == "no-cache"
-    assert re.fullmatch(r'"[0-9a-f]{16}"', first.headers["Etag"])
-    again = anyone.get(f"//static/{name}", if_none_match=first.headers["Etag"])
-    assert (again.status, again.raw, again.headers["Etag"]) == (304, b"", first.headers["Etag"])
+    assert re.fullmatch(r'"[0-9a-f]{16}"', first.headers["ETag"])
+    again = anyone.get(f"//static/{name}", if_none_match=first.headers["ETag"])
+    assert (again.status, again.raw, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
     assert anyone.get(f"//static/{name}", if_none_match='"0123456789abcdef"').status == 200
 
 
 def test_no_two_parts_share_a_tag(anyone: Client) -> None:
-    assert len({anyone.get(f"//static/{name}").headers["Etag"] for name in PARTS}) == len(PARTS)
+    assert len({anyone.get(f"//static/{name}").headers["ETag"] for name in PARTS}) == len(PARTS)
 
 
 NOWHERE = [

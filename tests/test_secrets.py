@@ -186,6 +186,7 @@ def test_the_data_folder_is_its_owners_alone(generous: int, tmp_path: Path) -> N
         assert kept == [0o600]
         while list(temporary.iterdir()):  # it has no name; where O_TMPFILE is not to be had, soon
             assert time.monotonic() - begun < PATIENCE
+        sender.socket.close()
         wal = {f"service.db{end}": 0o600 for end in ("", "-wal", "-shm")}
         assert modes(data) == {".": 0o700, **wal}
     export = tmp_path / "all.jsonl"

@@ -798,7 +798,7 @@ class TestNarrowTokens:
                 revoke(alice, grant),
             ):
                 assert refused.error == (403, "insufficient_scope")
-                assert 'scope="data-shares"' in refused.headers["Www-Authenticate"]
+                assert 'scope="data-shares"' in refused.headers["WWW-Authenticate"]
 
     def test_that_may_give_may_do_everything(self, alice, narrow):
         narrow("data-shares")

@@ -320,7 +320,7 @@ class TestWhoIsAsked:
         reply = anyone.get(path(), **headers)
         assert reply.status == 401
         assert reply.headers["Content-Type"].startswith("text/html")
-        assert reply.headers["Www-Authenticate"] == "Bearer"
+        assert reply.headers["WWW-Authenticate"] == "Bearer"
 
     @pytest.mark.parametrize(
         "headers",

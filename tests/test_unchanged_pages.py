@@ -23,14 +23,14 @@ def page(session: ChatSession, alice: Client) -> str:
 def tag(client: Client, path: str) -> str:
     reply = client.get(path)
     assert reply.status == 200
-    return reply.headers["Etag"]
+    return reply.headers["ETag"]
 
 
 def is_unchanged(client: Client, path: str, known: str) -> bool:
     """Whether a client that has a page is told so; else it gets another, with another tag."""
     reply = client.get(path, if_none_match=known)
     assert (reply.status, reply.raw == b"") in ((304, True), (200, False))
-    assert (reply.headers["Etag"] == known) == (reply.status == 304)
+    assert (reply.headers["ETag"] == known) == (reply.status == 304)
     return reply.status == 304
 
 

@@ -383,7 +383,7 @@ class TestHeaders:
         ):
             reply = anyone.get(f"/chats/{NOBODY}/messages", authorization=header)
             assert reply.error == (401, code)
-            assert reply.headers["Www-Authenticate"].startswith("Bearer")
+            assert reply.headers["WWW-Authenticate"].startswith("Bearer")
 
 
 class TestCallsFromOtherOrigins:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import msgspec
 import peewee
 
-from service.db.engine import Engine, Order, Unusable, database, reason
+from service.db.engine import Elsewhere, Engine, Order, Unusable, database, reason
 from service.db.pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
 from service.db.prepared import Made, Prepared, prepared
@@ -22,6 +22,7 @@ from service.fields import Column, Standing, primary_key
 
 __all__ = [
     "FILE_NAME",
+    "Elsewhere",
     "FleetingSqlite",
     "Order",
     "Page",
@@ -37,6 +38,8 @@ __all__ = [
     "database",
     "forget_database",
     "has_wal_reset_bug",
+    "in_passing",
+    "is_in_passing",
     "is_unavailable",
     "kept_copies",
     "open_database",
@@ -169,6 +172,16 @@ def bulk_write() -> AbstractContextManager[None]:
 def snapshot() -> AbstractContextManager[None]:
     """Several reads that see one state of the database."""
     return database.snapshot()  # type: ignore[no-any-return]
+
+
+def in_passing() -> AbstractContextManager[None]:
+    """Reads for which others wait: whatever would write, wait or take long raises Elsewhere."""
+    return database.in_passing()  # type: ignore[no-any-return]
+
+
+def is_in_passing() -> bool:
+    """Whether this thread reads in passing now."""
+    return bool(database.is_in_passing())
 
 
 def state() -> Any:

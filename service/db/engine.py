@@ -15,6 +15,13 @@ class Unusable(Exception):
     """The database cannot be opened; the text is one sentence for the operator."""
 
 
+class Elsewhere(BaseException):
+    """Ends what was begun in passing; it is begun anew where nobody else waits for its thread.
+
+    No `Exception`, for nothing on its way may answer it as a failure.
+    """
+
+
 def reason(error: BaseException) -> str:
     """The first line of what a database says, without the values of rows that it may add."""
     if "no transaction is active" in str(error) and error.__context__:  # SQLite took it back before Peewee tried
@@ -58,6 +65,14 @@ class Engine:
     def snapshot(self) -> AbstractContextManager[None]:
         """Several reads that see one state."""
         raise NotImplementedError
+
+    def in_passing(self) -> AbstractContextManager[None]:
+        """Reads for which others wait: whatever would write, wait or take long raises Elsewhere."""
+        raise Elsewhere
+
+    def is_in_passing(self) -> bool:
+        """Whether this thread reads in passing now."""
+        return False
 
     def reading(self) -> AbstractContextManager[None]:
         """A read that a replica may answer."""

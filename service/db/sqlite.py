@@ -2,6 +2,8 @@
 
 import logging
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import peewee
 
-from service.db.engine import Engine, Order, Unusable, exceptions, reason
+from service.db.engine import Elsewhere, Engine, Order, Unusable, exceptions, reason
 from service.db.files import PRIVATE, Hold, create, put_in_place
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
@@ -18,6 +20,9 @@ sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
 log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
+PASSING = 0.005  # seconds that reads in passing may take
+STEPS = 5_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
+READS = ("SELECT ", "BEGIN DEFERRED")
 
 # Order matters: nothing that touches the file comes before the busy timeout, which `timeout=` sets.
 PRAGMAS = (
@@ -49,10 +54,20 @@ def hold(folder: Path) -> Hold:
         raise Unusable(f"a backup is being restored into {folder}: wait until that has ended") from None
 
 
+class _Passing(threading.local):
+    """Until when this thread reads in passing, on the monotonic clock; 0.0 while it may take its time."""
+
+    until = 0.0
+
+    def is_over(self) -> bool:
+        return bool(self.until) and time.monotonic() > self.until
+
+
 class Sqlite(Engine, peewee.SqliteDatabase):
     """One file. Whoever writes holds its one write lock, whatever is written."""
 
     kind = "sqlite"
+    _passing = _Passing()
 
     def __init__(self, folder: Path) -> None:
         path = folder / FILE_NAME
@@ -71,7 +86,26 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         with self._reopening(), self.atomic():
             yield
 
+    @contextmanager
+    def in_passing(self) -> Iterator[None]:
+        """In WAL mode, readers wait for nobody."""
+        self._passing.until = time.monotonic() + PASSING
+        try:
+            yield
+        finally:
+            self._passing.until = 0.0
+
+    def is_in_passing(self) -> bool:
+        return bool(self._passing.until)
+
+    def _connect(self) -> Any:
+        connection = super()._connect()  # type: ignore[misc]
+        connection.set_progress_handler(self._passing.is_over, STEPS)  # what it stops fails with «interrupted»
+        return connection
+
     def execute_sql(self, sql: str, params: Any = None) -> Any:
+        if self._passing.until and not sql.startswith(READS):
+            raise Elsewhere
         with self._reopening():
             return super().execute_sql(sql, params)
 
@@ -158,7 +192,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         in which deleted rows can still be read.
         """
         create(path)
-        with exceptions, closing(self._connect()) as connection:  # type: ignore[attr-defined]
+        with exceptions, closing(self._connect()) as connection:
             connection.set_progress_handler(lambda: None, 100_000)  # so that a signal is heeded before the end
             connection.execute("VACUUM INTO ?", (str(path),))
 

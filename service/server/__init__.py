@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +33,8 @@ from service.waiting import News, WaitingRoom, nothing
 __all__ = ("CODES", "Server", "listen", "serve")
 
 log = logging.getLogger("cx.server")
+
+InPassing = Callable[[], AbstractContextManager[None]]  # in which reads may neither wait nor take long
 
 UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
@@ -63,6 +66,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         sock: socket.socket,
         settings: Settings,
         news: News = nothing,
+        in_passing: InPassing | None = None,
     ) -> None:
         adjustments = Adjustments(
             threads=settings.threads,
@@ -78,6 +82,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.room = min(MOST, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
         self.watch = Watch()
+        self.in_passing = in_passing
+        self._thread = 0
         self._rests_until = self._looks_at = 0.0
         self._told: dict[str, float] = {}
         super().__init__(
@@ -93,6 +99,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
         """Serve until `is_over`, then take no more connections, answer what was asked, and return."""
+        self._thread = threading.get_ident()
         while not is_over():
             self._turn(1.0)
         self.handle_accepted_already()
@@ -115,6 +122,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.accepting = False
         self.del_channel()
         self.socket.close()
+
+    def pull_trigger(self) -> None:
+        """Have the thread of the server look around; in that thread it does anyway."""
+        if threading.get_ident() != self._thread:
+            super().pull_trigger()
 
     def add_task(self, channel: Connection) -> None:
         self.watch.wake(channel)
@@ -206,7 +218,13 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News = nothing) -> int:
+def serve(
+    make_application: Callable[[], Any],
+    sock: socket.socket,
+    settings: Settings,
+    news: News = nothing,
+    in_passing: InPassing | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _descriptors(soft) < _descriptors(hard):
@@ -214,7 +232,7 @@ def serve(make_application: Callable[[], Any], sock: socket.socket, settings: Se
             resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors(hard), hard))
 
     def work(lifeline: int | None = None) -> int:
-        return _work(make_application, sock, settings, news, lifeline)
+        return _work(settings, lambda: Server(make_application(), sock, settings, news, in_passing), lifeline)
 
     if settings.workers == 1:
         return work()
@@ -235,9 +253,7 @@ def _give_memory_back() -> None:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
-def _work(
-    make_application: Callable[[], Any], sock: socket.socket, settings: Settings, news: News, lifeline: int | None
-) -> int:
+def _work(settings: Settings, make_server: Callable[[], Server], lifeline: int | None) -> int:
     stop = threading.Event()
     servers: list[Server] = []
 
@@ -246,7 +262,7 @@ def _work(
             stop.set()
         for server in servers:
             with contextlib.suppress(OSError):  # it is closed already
-                server.pull_trigger()  # the kernel is asked on after a signal
+                server.trigger.pull_trigger()  # the kernel is asked on after a signal
 
     for number in STOPPING:
         signal.signal(number, be_told)
@@ -254,7 +270,7 @@ def _work(
     _give_memory_back()
     threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
-    servers.append(Server(make_application(), sock, settings, news))
+    servers.append(make_server())
     if lifeline is not None:
         Lifeline(lifeline, servers[0].watch, be_told)
     with asking(settings, stop):

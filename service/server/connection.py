@@ -1,16 +1,19 @@
 """A connection of a client: one request after the other, each in its time, answered or refused in our envelope."""
 
 import contextlib
+import functools
 import os
 import socket
+import sys
 import time
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
 from waitress.channel import HTTPChannel
-from waitress.task import ErrorTask, WSGITask
+from waitress.task import ErrorTask, Task
 
-from service import metrics
+from service import db, metrics
 from service.edge import Answered, log
 from service.replies import JSON
 from service.server.reading import Request
@@ -32,20 +35,59 @@ CODES = {
 REFUSED = {**JSON, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class Answer(WSGITask):  # type: ignore[misc]
-    """The answer to a request, by the application."""
+class Answer(Task):  # type: ignore[misc]
+    """The answer to a request, by the application: header and body in one piece."""
 
-    def get_environment(self) -> dict[str, Any]:
-        environ: dict[str, Any] = super().get_environment()
-        environ["PATH_INFO"] = self.request.path  # as asked for: waitress makes one slash of several at its beginning
-        self.request.begun = getattr(self.request, "begun", time.monotonic())
-        environ["cx.patience"] = self.channel.server.waiting.patience(self.request.begun)
-        return environ
+    wrote_header = True  # nobody else is to
 
-    def build_response_header(self) -> bytes:
-        if self.channel.server.draining:
-            self.set_close_on_finish()
-        return bytes(super().build_response_header())
+    def execute(self) -> None:
+        told: list[Any] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]]) -> None:
+            told[:] = status, headers
+
+        body = b"".join(self.channel.server.application(self.environ(), start_response))
+        status, headers = told
+        lines = [f"HTTP/{self.version} {status}", f"Date: {date_of(int(self.start_time))}", *map(": ".join, headers)]
+        asked = self.request.headers.get("HTTP_CONNECTION", "").lower()
+        if self.channel.server.draining or asked == "close" or (self.version == "1.0" and asked != "keep-alive"):
+            self.close_on_finish = True
+        if self.close_on_finish or self.version == "1.0":
+            lines.append(f"Connection: {'close' if self.close_on_finish else 'Keep-Alive'}")
+        self.channel.write_soon("\r\n".join([*lines, "\r\n"]).encode("latin-1") + body)
+
+    def finish(self) -> None:
+        pass
+
+    def environ(self) -> dict[str, Any]:
+        """What the application is asked (PEP 3333)."""
+        request, channel = self.request, self.channel
+        begun = request.begun = getattr(request, "begun", time.monotonic())
+        return {
+            "REQUEST_METHOD": request.command,
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query,
+            "SCRIPT_NAME": "",
+            "REMOTE_ADDR": channel.addr[0],
+            "SERVER_NAME": channel.server.server_name,
+            "SERVER_PORT": str(channel.server.effective_port),
+            "SERVER_PROTOCOL": f"HTTP/{self.version}",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": request.get_body_stream(),
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": True,
+            "wsgi.run_once": False,
+            "cx.patience": channel.server.waiting.patience(begun),
+            **request.headers,
+        }
+
+
+@functools.lru_cache(1)
+def date_of(second: int) -> str:
+    """A time as HTTP has it (RFC 9110, section 5.6.7)."""
+    return formatdate(second, usegmt=True)
 
 
 class Refusal(ErrorTask):  # type: ignore[misc]
@@ -118,21 +160,35 @@ class Connection(HTTPChannel):  # type: ignore[misc]
 
     def received(self, data: bytes) -> bool:
         """Take in what came, one request at a time. Only in the thread of the server."""
-        with self.requests_lock:
-            self.unread += data
-            while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
+        self.unread += data
+        while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
+            with self.requests_lock:
                 if self.request is None:
                     self.request, self.since = Request(self.adj), time.monotonic()
                 request = self.request
                 self.unread = self.unread[request.received(self.unread) :]
                 if request.expect_continue and request.headers_finished and not self.sent_continue:
                     self.send_continue()
-                if request.completed:
-                    self.request, self.sent_continue = None, False
-                    if not request.empty:
-                        self.requests.append(request)
-                        self.server.add_task(self)
+                if not request.completed:
+                    continue
+                self.request, self.sent_continue = None, False
+                if request.empty:
+                    continue
+                self.requests.append(request)
+            self.begin(request)
         return True
+
+    def begin(self, request: Request) -> None:
+        """Answer a request in passing if it merely reads, else in a thread: to hand it over takes as long again."""
+        in_passing = self.server.in_passing
+        if in_passing and not request.error and request.command in ("GET", "HEAD"):
+            try:
+                with in_passing():
+                    self.service()
+                return
+            except db.Elsewhere:
+                pass
+        self.server.add_task(self)
 
     def is_ending(self) -> bool:
         """Whether no more requests are answered here."""
@@ -145,7 +201,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         return not (self.unread or self.total_outbufs_len or self.is_ending() or (self.requests and not self.is_aside))
 
     def service(self) -> None:
-        """Answer a request, or put it aside if it waits. In a thread of its own."""
+        """Answer a request, or put it aside if it waits. In the thread of the server, or in one of its own."""
         self.since = time.monotonic()
         if self.has_hung_up():
             self.connected = False  # nothing is done for it then

@@ -4,13 +4,14 @@ Strict where servers that stand in a row may differ on where a request ends (RFC
 """
 
 import contextlib
+import functools
 import logging
 import re
 import threading
 
 from waitress.buffers import OverflowableBuffer
-from waitress.parser import HTTPRequestParser, ParsingError
-from waitress.receiver import ChunkedReceiver
+from waitress.parser import HTTPRequestParser, ParsingError, split_uri, unquote_bytes_to_wsgi
+from waitress.receiver import ChunkedReceiver, FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
 log = logging.getLogger("cx.server")
@@ -20,10 +21,21 @@ KEPT_AT_ONCE = 64 * 1024 * 1024  # bytes of all bodies that this process has, in
 FIELDS = 100  # of a header
 LINE = 4096  # bytes that part the chunks of a body, or follow the last
 
-START = re.compile(rb"[!-~]+ [!-~]+ HTTP/1\.[01]")
-FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
-HOST = re.compile(rb"([A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+ONCE = ("HTTP_HOST", "HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH")
+
+START = re.compile(r"([!#$%&'*+.^_`|~0-9A-Z-]+) ([!-~]+) HTTP/(1\.[01])")
+FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r\n")
+HEADER = re.compile(f"(?:{FIELD.pattern})*")
+HOST = re.compile(r"([A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+LENGTH = re.compile(r"[0-9]{1,4000}")
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t -~\x80-\xff]*)?")
+
+
+@functools.lru_cache(1024)
+def _key(name: str) -> str:
+    """A field's name as an environ has it; none for one that could be taken for another's."""
+    key = "" if "_" in name else name.upper().replace("-", "_")
+    return key if key in ("", "CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
 class _NoRoom(Error):  # type: ignore[misc]
@@ -121,46 +133,67 @@ class _Chunks(ChunkedReceiver):  # type: ignore[misc]
     def _trailer(self, line: bytes) -> None:
         self.trailers += len(line)
         self.completed = not line
-        if line and (self.trailers > LINE or not FIELD.fullmatch(line)):
+        if line and (self.trailers > LINE or not FIELD.fullmatch(f"{line.decode('latin-1')}\r\n")):
             self.error = BadRequest("Invalid trailer")
 
 
 class Request(HTTPRequestParser):  # type: ignore[misc]
-    """A request that is coming in."""
+    """A request that is coming in; `headers` are named as an environ has them."""
 
     def parse_header(self, header_plus: bytes) -> None:
-        start, *lines = header_plus.removesuffix(b"\r\n\r\n").removesuffix(b"\r\n").split(b"\r\n")
-        if not START.fullmatch(start):
+        """Read the start line and the fields; what waitress would find besides, nothing here asks for."""
+        line, _, rest = header_plus.decode("latin-1").removesuffix("\r\n").partition("\r\n")
+        start = START.fullmatch(line)
+        if not start:
             raise ParsingError("Start line is not one of HTTP/1.1")
-        if len(lines) > FIELDS:
+        if rest.count("\n") > FIELDS:
             self.error, self.completed = RequestHeaderFieldsTooLarge(f"more than {FIELDS} fields"), True
             return
-        told: dict[bytes, list[bytes]] = {}
-        for line in lines:
-            field = FIELD.fullmatch(line)
-            if not field:
-                raise ParsingError("Invalid header")
-            told.setdefault(field[1].lower(), []).append(field[2].strip(b" \t"))
-        self._check(start, told)
-        try:
-            super().parse_header(header_plus)
-        except ValueError:  # a length of thousands of digits, an address with half a bracket
-            raise ParsingError("Header is not readable") from None
-        if self.chunked:
-            self.body_rcv = _Chunks(_Body(self.adj.inbuf_overflow))
-        elif self.body_rcv is not None:  # an empty one is false
-            self.body_rcv.buf = _Body(self.adj.inbuf_overflow)
+        if not HEADER.fullmatch(rest):
+            raise ParsingError("Invalid header")
+        headers = self.headers
+        for name, value in FIELD.findall(rest):
+            key = _key(name)
+            if key not in headers:
+                headers[key] = value.strip(" \t")
+            elif key in ONCE:
+                raise ParsingError(f"{name} is there more than once")
+            elif key:
+                headers[key] += ", " + value.strip(" \t")
+        headers.pop("", None)
+        self.command, uri, self.version = start.groups()
+        self._read_target(uri)
+        self._read_end()
 
-    def _check(self, start: bytes, told: dict[bytes, list[bytes]]) -> None:
+    def _read_target(self, uri: str) -> None:
+        """What is asked for; sometimes under the name of a host (RFC 9112, section 3.2.2)."""
+        if uri.startswith("/") and not uri.startswith("//"):
+            path, _, self.query = uri.partition("#")[0].partition("?")
+            self.path = unquote_bytes_to_wsgi(path.encode("latin-1")) if "%" in path else path
+            return
+        try:
+            _, _, self.path, self.query, _ = split_uri(uri.encode("latin-1"))
+        except ValueError:  # an address with half a bracket
+            raise ParsingError("Header is not readable") from None
+
+    def _read_end(self) -> None:
         """See that the fields which say where a request goes and where it ends can be read in one way only."""
-        hosts, codings, lengths = (told.get(name, []) for name in (b"host", b"transfer-encoding", b"content-length"))
-        is_current = start.endswith(b"1")
-        if len(hosts) > 1 or (is_current and not hosts) or not all(map(HOST.fullmatch, hosts)):
+        headers, is_current = self.headers, self.version == "1.1"
+        coding, length, host = (headers.get(name) for name in ("HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH", "HTTP_HOST"))
+        if (is_current and host is None) or not HOST.fullmatch(host or ""):
             raise ParsingError("Host must be there once, and be a host")
-        if codings and (not is_current or lengths or [coding.lower() for coding in codings] != [b"chunked"]):
-            raise ParsingError("Transfer-Encoding must be chunked, without Content-Length")
-        if len(lengths) > 1:
-            raise ParsingError("Content-Length is there more than once")
+        if coding is not None:
+            if not is_current or length is not None or coding.lower() != "chunked":
+                raise ParsingError("Transfer-Encoding must be chunked, without Content-Length")
+            del headers["HTTP_TRANSFER_ENCODING"]  # whoever is asked gets the whole body, and its length
+            self.chunked, self.body_rcv = True, _Chunks(_Body(self.adj.inbuf_overflow))
+        elif length is not None:
+            if not LENGTH.fullmatch(length):
+                raise ParsingError("Content-Length is invalid")
+            self.content_length = int(length)
+            if self.content_length:
+                self.body_rcv = FixedStreamReceiver(self.content_length, _Body(self.adj.inbuf_overflow))
+        self.expect_continue = is_current and headers.get("HTTP_EXPECT", "").lower() == "100-continue"
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)

@@ -19,7 +19,7 @@ CALLS = "openat,pwrite64,fsync,fdatasync,ftruncate,sendto"
 
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. )?(\w+)(.*)")
 _TARGET = re.compile(r"\((?:AT_FDCWD(?:<[^>]*>)?, )?(?:(?:\d+)<([^>]*)>|\"([^\"]*)\")(.*)")
-_ANSWER = re.compile(rb"HTTP/1\.1 2\d\d .*?\r\nX-Request-Id: ([\w.]+)\r\n", re.S)
+_ANSWER = re.compile(rb"HTTP/1\.1 2\d\d .*?\r\nX-Request-ID: ([\w.]+)\r\n", re.S)
 
 
 def recorder(trace: Path) -> list[str]:
