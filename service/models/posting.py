@@ -65,12 +65,12 @@ def _newest_of(session_id: str, *, deleted: bool) -> Any:
 
 def _announce(message: Message, session: ChatSession) -> None:
     """Notify the session's owner, and the staff who wrote in it, of a message of somebody else's."""
-    title = _name_of(message, session)
     payload = {"message_id": message.id, "session_id": session.id}
     about = {"session_id": session.id, "conversation_id": session.conversation_id, "message_id": message.id}
     for id in sorted({*_writers(session), session.user_id} - {message.sender_id}):  # each is locked from here on
         user = User.known(id)
         if user and not user.is_disabled and _concerns(message, session, user):
+            title = _name_of(message, session)
             Notification.tell(id, "chat_message", title, payload, body=message.plain_text[:PREVIEW], **about)
 
 
