@@ -57,8 +57,7 @@ class Door:
         except Refusal as refusal:
             reply = self.refuse(refusal, origin)
         except Exception as error:
-            if db.is_in_passing():
-                raise db.Elsewhere from error
+            db.take_time()  # it may be for want of that
             if db.is_unavailable(error):
                 log.error("the database is unavailable: %s", error)
                 reply = self.refuse(StorageUnavailable(), origin)
@@ -72,6 +71,8 @@ class Door:
     def answer(self, environ: dict[str, Any], identifiers: dict[str, str], origin: Origin) -> Reply:
         """The steps of a request, in the order of the contract: caller, identifiers, things, query and body, act."""
         operation = self.operation
+        if environ.get("cx.is_refused"):  # what it was told before was not committed
+            raise StorageUnavailable
         caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""), origin)
         environ["cx.user"] = caller.id if caller else ""
         found = self.look_up(identifiers, caller)
@@ -225,6 +226,5 @@ def not_routed(environ: dict[str, Any], error: bottle.HTTPError) -> Reply:
         return refuse(NotFound())
     known = {*error.get_header("Allow").split(","), "OPTIONS"} - {"PROXY"}
     allow = {"Allow": ", ".join(sorted(known | ({"HEAD"} if "GET" in known else set())))}
-    if environ["REQUEST_METHOD"] == "OPTIONS":
-        return Reply(204, headers=allow)
-    return refuse(MethodNotAllowed(headers=allow))
+    is_options = environ["REQUEST_METHOD"] == "OPTIONS"
+    return Reply(204, headers=allow) if is_options else refuse(MethodNotAllowed(headers=allow))

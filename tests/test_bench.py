@@ -197,7 +197,7 @@ class TestTheLimit:
         answer = application(limit.answers)
         assert answer(environ, lambda *head: sent.append(head)) == [b"page"]
         assert answer({**environ, "HTTP_IF_NONE_MATCH": '"1"'}, lambda *head: sent.append(head)) == [b""]
-        assert sent == [("200 OK", [("ETag", '"1"')]), ("304 Not Modified", [("ETag", '"1"')])]
+        assert sent == [("200 OK", [("Etag", '"1"')]), ("304 Not Modified", [("Etag", '"1"')])]
 
 
 class TestData:

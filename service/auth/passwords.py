@@ -8,6 +8,8 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from service.db import take_time
+
 if TYPE_CHECKING:
     from passlib.context import CryptContext
 
@@ -35,12 +37,14 @@ def hash_password(password: str) -> str:
     """The hash to store. Raises ValueError for a password that is empty or too long."""
     if not 0 < len(password) <= LONGEST:
         raise ValueError(f"a password has 1 to {LONGEST} characters")
+    take_time()
     with _slots:
         return str(_context().hash(password))
 
 
 def is_right(password: str, stored_hash: str | None) -> bool:
     """Whether a password belongs to a hash; without a usable hash, the same work is done and the answer is no."""
+    take_time()
     with _slots:
         if stored_hash and len(password) <= LONGEST:
             try:

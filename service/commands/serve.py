@@ -47,7 +47,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     def make_application() -> Any:
         return app.build(settings)
 
-    return server.serve(make_application, sock, settings, updates.news, db.in_passing)
+    return server.serve(make_application, sock, settings, updates.news, db.in_passing, db.together)
 
 
 def tell_manager(state: str) -> None:

@@ -54,6 +54,8 @@ __all__ = [
     "sought",
     "sqlite3",
     "state",
+    "take_time",
+    "together",
     "write",
 ]
 
@@ -89,6 +91,14 @@ class Table(peewee.Model):
         found = cls(__no_default__=True)
         columns = cls._meta.sorted_fields
         found.__data__ = {c.name: c.python_value(value) for c, value in zip(columns, row, strict=True)}
+        return found
+
+    @classmethod
+    def get_by_id(cls, pk: str) -> Self:
+        """The row with an identifier. Raises peewee.DoesNotExist."""
+        found = cls.known(pk)
+        if found is None:
+            raise peewee.DoesNotExist
         return found
 
     def save(self, force_insert: bool = False, only: Any = None) -> int:
@@ -179,9 +189,23 @@ def in_passing() -> AbstractContextManager[None]:
     return database.in_passing()  # type: ignore[no-any-return]
 
 
+def together() -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
+    """Writes of several requests in one transaction, each in a part that it opens with what is given.
+
+    Whatever would take long raises Elsewhere, which undoes its part.
+    """
+    return database.together()  # type: ignore[no-any-return]
+
+
+def take_time() -> None:
+    """Say that what follows takes long: where others wait for this thread, that raises Elsewhere."""
+    if is_in_passing():
+        raise Elsewhere
+
+
 def is_in_passing() -> bool:
-    """Whether this thread reads in passing now."""
-    return bool(database.is_in_passing())
+    """Whether others wait for what this thread does."""
+    return database.obj is not None and bool(database.is_in_passing())
 
 
 def state() -> Any:

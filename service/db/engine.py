@@ -1,6 +1,6 @@
 """What a database has to do for us beyond Peewee: each of the two answers these questions in a module of its own."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,8 +70,15 @@ class Engine:
         """Reads for which others wait: whatever would write, wait or take long raises Elsewhere."""
         raise Elsewhere
 
+    def together(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
+        """Writes of several requests in one transaction, each in a part that it opens with what is given.
+
+        Whatever would take long raises Elsewhere, which undoes its part.
+        """
+        raise Elsewhere
+
     def is_in_passing(self) -> bool:
-        """Whether this thread reads in passing now."""
+        """Whether this thread works in passing, or on writes together with others."""
         return False
 
     def reading(self) -> AbstractContextManager[None]:

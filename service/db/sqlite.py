@@ -1,6 +1,7 @@
 """SQLite: the one file in the data folder."""
 
 import logging
+import math
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
 PASSING = 0.005  # seconds that reads in passing may take
+BRIEFLY = 1_000  # milliseconds in which several requests wait for others who write, before each waits for itself
 STEPS = 5_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
 READS = ("SELECT ", "BEGIN DEFERRED")
 
@@ -58,6 +60,7 @@ class _Passing(threading.local):
     """Until when this thread reads in passing, on the monotonic clock; 0.0 while it may take its time."""
 
     until = 0.0
+    writes = False  # which others wait for as well, but take what they take
 
     def is_over(self) -> bool:
         return bool(self.until) and time.monotonic() > self.until
@@ -83,6 +86,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     @contextmanager
     def write(self, *things: str) -> Iterator[None]:
+        if self._passing.until and not self._passing.writes:
+            raise Elsewhere
         with self._reopening(), self.atomic():
             yield
 
@@ -95,6 +100,18 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         finally:
             self._passing.until = 0.0
 
+    @contextmanager
+    def together(self) -> Iterator[Any]:
+        self.execute_sql(f"PRAGMA busy_timeout = {BRIEFLY}")
+        with self.write():
+            self._passing.until, self._passing.writes = math.inf, True
+            try:
+                yield self.atomic
+                if not self.connection().in_transaction:  # SQLite took it back, and to commit it would seem to succeed
+                    raise peewee.OperationalError("no transaction is active")
+            finally:
+                self._passing.until, self._passing.writes = 0.0, False
+
     def is_in_passing(self) -> bool:
         return bool(self._passing.until)
 
@@ -104,7 +121,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         return connection
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
-        if self._passing.until and not sql.startswith(READS):
+        if self._passing.until and not self._passing.writes and not sql.startswith(READS):
             raise Elsewhere
         with self._reopening():
             return super().execute_sql(sql, params)

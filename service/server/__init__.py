@@ -24,7 +24,9 @@ from waitress.task import ThreadedTaskDispatcher
 
 from service import metrics
 from service.asking import asking
-from service.server.connection import CODES, Connection
+from service.server.answers import CODES
+from service.server.batches import Batches, Together
+from service.server.connection import Connection
 from service.server.watch import Watch
 from service.server.workers import STOPPING, Lifeline, Workers
 from service.settings import Settings
@@ -67,6 +69,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         settings: Settings,
         news: News = nothing,
         in_passing: InPassing | None = None,
+        together: Together | None = None,
     ) -> None:
         adjustments = Adjustments(
             threads=settings.threads,
@@ -75,7 +78,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
             clear_untrusted_proxy_headers=False,  # origins knows whom to believe
         )
-        adjustments.send_bytes = 2048  # more than a header has: it goes out with what follows, in one call
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
@@ -83,6 +85,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
         self.watch = Watch()
         self.in_passing = in_passing
+        self.batches = Batches(together, self.add_task, self.pull_trigger) if together else None
         self._thread = 0
         self._rests_until = self._looks_at = 0.0
         self._told: dict[str, float] = {}
@@ -111,6 +114,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             for channel in list(self.active_channels.values()):
                 if channel.is_idle() and time.monotonic() - begun > GRACE:
                     channel.handle_close()
+        if self.batches:
+            self.batches.stop()
         self.task_dispatcher.shutdown(timeout=1)
         self.asyncore.close_all(self.watch)
         self.watch.close()
@@ -194,6 +199,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.watch.turn(timeout)
         threads = self.task_dispatcher
         queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
+        queued += self.batches.count() if self.batches else 0
         metrics.board.tell(len(self.active_channels), queued, self.waiting.count())
         now = time.monotonic()
         if now >= self._looks_at:
@@ -224,6 +230,7 @@ def serve(
     settings: Settings,
     news: News = nothing,
     in_passing: InPassing | None = None,
+    together: Together | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -232,7 +239,7 @@ def serve(
             resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors(hard), hard))
 
     def work(lifeline: int | None = None) -> int:
-        return _work(settings, lambda: Server(make_application(), sock, settings, news, in_passing), lifeline)
+        return _work(settings, lambda: Server(make_application(), sock, settings, news, in_passing, together), lifeline)
 
     if settings.workers == 1:
         return work()

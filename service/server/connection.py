@@ -1,23 +1,19 @@
 """A connection of a client: one request after the other, each in its time, answered or refused in our envelope."""
 
 import contextlib
-import functools
-import os
+import logging
 import socket
-import sys
 import time
-from email.utils import formatdate
 from typing import Any
 
-import msgspec
-from waitress.channel import HTTPChannel
-from waitress.task import ErrorTask, Task
+from waitress.channel import ClientDisconnected, HTTPChannel
 
-from service import db, metrics
-from service.edge import Answered, log
-from service.replies import JSON
+from service import db
+from service.server.answers import Answer
 from service.server.reading import Request
 from service.waiting import Pause
+
+log = logging.getLogger("cx.server")
 
 IDLE = 75.0  # seconds in which nothing need be asked; reverse proxies let go after 60, and should be first
 HEADER = 20.0  # seconds in which the header of a request must be whole, however slowly it comes
@@ -25,87 +21,7 @@ SLACK = 30.0  # seconds after which the rest of a request must come at a least r
 RATE = 1024  # bytes a second
 WHOLE = 300.0  # seconds in which a request must be whole, or an answer read to its end
 UNREAD = 30.0  # seconds in which a client must read on
-CODES = {
-    400: "bad_request",
-    413: "body_too_large",
-    431: "headers_too_large",
-    500: "internal_error",
-    503: "storage_unavailable",
-}
-REFUSED = {**JSON, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-
-class Answer(Task):  # type: ignore[misc]
-    """The answer to a request, by the application: header and body in one piece."""
-
-    wrote_header = True  # nobody else is to
-
-    def execute(self) -> None:
-        told: list[Any] = []
-
-        def start_response(status: str, headers: list[tuple[str, str]]) -> None:
-            told[:] = status, headers
-
-        body = b"".join(self.channel.server.application(self.environ(), start_response))
-        status, headers = told
-        lines = [f"HTTP/{self.version} {status}", f"Date: {date_of(int(self.start_time))}", *map(": ".join, headers)]
-        asked = self.request.headers.get("HTTP_CONNECTION", "").lower()
-        if self.channel.server.draining or asked == "close" or (self.version == "1.0" and asked != "keep-alive"):
-            self.close_on_finish = True
-        if self.close_on_finish or self.version == "1.0":
-            lines.append(f"Connection: {'close' if self.close_on_finish else 'Keep-Alive'}")
-        self.channel.write_soon("\r\n".join([*lines, "\r\n"]).encode("latin-1") + body)
-
-    def finish(self) -> None:
-        pass
-
-    def environ(self) -> dict[str, Any]:
-        """What the application is asked (PEP 3333)."""
-        request, channel = self.request, self.channel
-        begun = request.begun = getattr(request, "begun", time.monotonic())
-        return {
-            "REQUEST_METHOD": request.command,
-            "PATH_INFO": request.path,
-            "QUERY_STRING": request.query,
-            "SCRIPT_NAME": "",
-            "REMOTE_ADDR": channel.addr[0],
-            "SERVER_NAME": channel.server.server_name,
-            "SERVER_PORT": str(channel.server.effective_port),
-            "SERVER_PROTOCOL": f"HTTP/{self.version}",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "http",
-            "wsgi.input": request.get_body_stream(),
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": True,
-            "wsgi.run_once": False,
-            "cx.patience": channel.server.waiting.patience(begun),
-            **request.headers,
-        }
-
-
-@functools.lru_cache(1)
-def date_of(second: int) -> str:
-    """A time as HTTP has it (RFC 9110, section 5.6.7)."""
-    return formatdate(second, usegmt=True)
-
-
-class Refusal(ErrorTask):  # type: ignore[misc]
-    """The answer to what is not readable as HTTP, in the envelope."""
-
-    def execute(self) -> None:
-        error = self.request.error
-        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body.rstrip('.')}."}
-        body = msgspec.json.encode({"success": False, "error": told})
-        request_id, client = os.urandom(8).hex(), str(self.channel.addr[0])
-        self.status = f"{error.code} {error.reason}"
-        self.response_headers += [*REFUSED.items(), ("X-Request-ID", request_id)]
-        self.response_headers += [("Retry-After", "2")] * (error.code == 503)
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(body)
-        metrics.board.answered(metrics.UNROUTED, error.code, 0.0)
-        log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
+SMALL = 16 * 1024  # bytes of a body that is read in no time
 
 
 class Connection(HTTPChannel):  # type: ignore[misc]
@@ -116,9 +32,8 @@ class Connection(HTTPChannel):  # type: ignore[misc]
     hold one answer, and of its requests no more than what one read brings.
     """
 
-    task_class = Answer
-    error_task_class = Refusal
     request: Request | None
+    requests: list[Request]
     sent_continue: bool
     is_aside = False
     was_answered = False
@@ -179,16 +94,22 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         return True
 
     def begin(self, request: Request) -> None:
-        """Answer a request in passing if it merely reads, else in a thread: to hand it over takes as long again."""
-        in_passing = self.server.in_passing
-        if in_passing and not request.error and request.command in ("GET", "HEAD"):
+        """Have a request answered: here if it merely reads, with others if it writes, or else in a thread of its own.
+
+        Whatever turns out to take its time is begun anew in one.
+        """
+        server, request.begun = self.server, time.monotonic()
+        if server.in_passing and (request.error or request.command in ("GET", "HEAD")):
             try:
-                with in_passing():
-                    self.service()
-                return
+                with server.in_passing():
+                    self.answer()
             except db.Elsewhere:
-                pass
-        self.server.add_task(self)
+                server.add_task(self)
+        elif server.batches and request.body_bytes_received <= SMALL:
+            self.server.watch.wake(self)
+            server.batches.add(self)
+        else:
+            server.add_task(self)
 
     def is_ending(self) -> bool:
         """Whether no more requests are answered here."""
@@ -201,31 +122,66 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         return not (self.unread or self.total_outbufs_len or self.is_ending() or (self.requests and not self.is_aside))
 
     def service(self) -> None:
-        """Answer a request, or put it aside if it waits. In the thread of the server, or in one of its own."""
+        """Answer a request whose turn has come in a thread."""
+        self.see_who_is_there()
+        self.answer()
+        self.server.pull_trigger()
+
+    def answer(self) -> None:
+        """Answer a request, or put it aside if it waits."""
+        self.give(self.make())
+
+    def make(self, *, is_refused: bool = False) -> Answer | None:
+        """The answer to a request, for `give`; none if it was put aside. For who has gone, nothing is done."""
         self.since = time.monotonic()
-        if self.has_hung_up():
-            self.connected = False  # nothing is done for it then
-            self.server.pull_trigger()
+        answer = Answer(self, self.requests[0])
         try:
-            super().service()
+            if self.connected:
+                answer.make(is_refused)
         except Pause as pause:
             self.is_aside = True
             self.server.waiting.admit(self, pause)
             if not self.connected:
                 self.server.waiting.leave(self)
-            self.server.pull_trigger()
-        else:
-            self.was_answered, self.since = True, time.monotonic()
+            return None
+        except Exception:  # beyond what the application answers itself
+            log.exception("a request failed")
+            answer.is_last = True
+        return answer
 
-    def has_hung_up(self) -> bool:
-        """Whether the client has reset the connection; one that merely sends no more may still read."""
+    def give(self, answer: Answer | None) -> None:
+        """Send an answer, as far as the client takes it at once."""
+        if answer is None:
+            return
+        if self.connected:
+            self.write_soon(answer.whole)
+        self.was_answered, self.since = True, time.monotonic()
+        answer.request.close()
+        self.close_when_flushed |= answer.is_last or not self.connected
+        self.requests = []
+
+    def write_soon(self, data: bytes) -> None:
+        """Send what the kernel takes at once, and keep the rest."""
+        with self.outbuf_lock:
+            try:
+                sent = self.send(data, do_close=False)
+            except OSError:
+                self.will_close = True
+                return
+            self.moved = time.monotonic()
+            if sent < len(data):
+                with contextlib.suppress(ClientDisconnected):
+                    super().write_soon(data[sent:])
+                self.current_outbuf_count = self.adj.outbuf_high_watermark  # the next answer gets a buffer of its own
+
+    def see_who_is_there(self) -> None:
+        """Note whether the client has reset the connection; one that merely sends no more may still read."""
         try:
             self.socket.recv(1, socket.MSG_PEEK)
         except (ConnectionError, AttributeError):  # closed by now
-            return True
+            self.connected = False
         except OSError:  # there is nothing to read
             pass
-        return False
 
     def call_back(self) -> None:
         """Let a request that waits be answered now."""

@@ -1,0 +1,102 @@
+"""What goes back to a client: the answer of the application, or in our envelope that there is none to be had."""
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Iterable
+from email.utils import formatdate
+from typing import Any
+
+import msgspec
+
+from service import metrics
+from service.edge import Answered, log
+from service.replies import JSON
+from service.server.reading import Request
+
+CODES = {
+    400: "bad_request",
+    413: "body_too_large",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "storage_unavailable",
+}
+REFUSED = {**JSON, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Answer:
+    """The answer to a request: once made, `whole` as it goes out, and maybe the last of its connection."""
+
+    whole = b""
+
+    def __init__(self, channel: Any, request: Request) -> None:
+        self.channel, self.request = channel, request
+        asked = request.headers.get("HTTP_CONNECTION", "").lower()
+        self.is_last = bool(request.error or asked == "close" or (request.version == "1.0" and asked != "keep-alive"))
+
+    def make(self, is_refused: bool) -> None:
+        """Ask the application, unless the request cannot be read; or have it say that the storage is unavailable."""
+        if self.request.error:
+            self.refuse()
+            return
+        told: tuple[str, list[tuple[str, str]]] = "", []
+
+        def start_response(status: str, headers: list[tuple[str, str]]) -> None:
+            nonlocal told
+            told = status, headers
+
+        body = b"".join(self.channel.server.application(self.environ(is_refused), start_response))
+        self.put_together(*told, body)
+
+    def put_together(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+        """Header and body in one piece."""
+        version = self.request.version
+        self.is_last |= self.channel.server.draining
+        lines = [f"HTTP/{version} {status}", f"Date: {date_of(int(time.time()))}", *map(": ".join, headers)]
+        if self.is_last or version == "1.0":
+            lines.append(f"Connection: {'close' if self.is_last else 'Keep-Alive'}")
+        self.whole = "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body
+
+    def refuse(self) -> None:
+        """Tell in the envelope that the request is not readable as HTTP."""
+        error = self.request.error
+        told = {"code": CODES.get(error.code, "bad_request"), "message": f"{error.reason}: {error.body.rstrip('.')}."}
+        body = msgspec.json.encode({"success": False, "error": told})
+        request_id, client = os.urandom(8).hex(), str(self.channel.addr[0])
+        headers = [*REFUSED.items(), ("X-Request-ID", request_id), ("Content-Length", str(len(body)))]
+        headers += [("Retry-After", "2")] * (error.code == 503)
+        metrics.board.answered(metrics.UNROUTED, error.code, 0.0)
+        log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
+        self.put_together(f"{error.code} {error.reason}", headers, body)
+
+    def environ(self, is_refused: bool) -> dict[str, Any]:
+        """What the application is asked (PEP 3333)."""
+        request, server, body = self.request, self.channel.server, self.request.get_body_stream()
+        body.seek(0)  # it may have been read, and the request begun anew
+        return {
+            "REQUEST_METHOD": request.command,
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query,
+            "SCRIPT_NAME": "",
+            "REMOTE_ADDR": self.channel.addr[0],
+            "SERVER_NAME": server.server_name,
+            "SERVER_PORT": str(server.effective_port),
+            "SERVER_PROTOCOL": f"HTTP/{request.version}",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": body,
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": True,
+            "wsgi.run_once": False,
+            "cx.is_refused": is_refused,
+            "cx.patience": server.waiting.patience(request.begun),
+            **request.headers,
+        }
+
+
+@functools.lru_cache(1)
+def date_of(second: int) -> str:
+    """A time as HTTP has it (RFC 9110, section 5.6.7)."""
+    return formatdate(second, usegmt=True)

@@ -1,0 +1,292 @@
+"""Requests in passing and together: which thread answers what, and that nobody loses or gets anything by it."""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import peewee
+import pytest
+
+from service import db
+from service.db import engine, sqlite
+from service.models import Feedback, LoginAttempt, User
+from service.server import Server, connection, listen
+from service.settings import Settings
+from tests.conftest import PASSWORD, Client
+from tests.postgres import on_sqlite_alone
+
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT i FROM n"
+SLOW = f"SELECT count(*) FROM ({NUMBERS})"
+HERE, TOGETHER, APART = "server", "batches", "waitress"
+
+
+class House:
+    """The service behind a real server in this process, which tells the threads that worked on each request."""
+
+    def __init__(self, application: Any, settings: Settings) -> None:
+        self.application, self.threads = application, dict[str, list[str]]()
+        self.before_commit: Callable[[], None] = lambda: None
+        self.sizes: list[int] = []  # of the batches
+        self.server = Server(
+            self.answer, listen("127.0.0.1", 0), settings, in_passing=db.in_passing, together=self.together
+        )
+        self.port = self.server.socket.getsockname()[1]
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.serve, name=HERE)
+        self.thread.start()
+
+    def serve(self) -> None:
+        self.server.run_until(self.is_over.is_set)
+        db.close_database()
+
+    def answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        key = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO'].removeprefix('/api/v1')}"
+        self.threads.setdefault(key, []).append(threading.current_thread().name.partition("-")[0])
+        return self.application(environ, start_response)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[Any]:
+        self.sizes.append(0)
+        with db.together() as part:
+
+            def counted() -> Any:
+                self.sizes[-1] += 1
+                return part()
+
+            yield counted
+            self.before_commit()
+
+    def ask(self, method: str, path: str, body: Any = None, token: str = "") -> http.client.HTTPConnection:
+        asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        asking.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
+        return asking
+
+    def call(self, method: str, path: str, body: Any = None, token: str = "") -> tuple[int, Any]:
+        return told(self.ask(method, path, body, token))
+
+    def stop(self) -> None:
+        self.is_over.set()
+        with contextlib.suppress(OSError):  # it has ended
+            self.server.trigger.pull_trigger()
+        self.thread.join(20)
+
+
+def told(asking: http.client.HTTPConnection) -> tuple[int, Any]:
+    with contextlib.closing(asking):
+        answer = asking.getresponse()
+        return answer.status, json.loads(answer.read() or b"null")
+
+
+@pytest.fixture
+def house(application: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr(sqlite, "PASSING", 5.0)  # this machine may be busy
+    made = House(application, settings)
+    yield made
+    made.stop()
+
+
+def descriptions() -> list[str]:
+    return sorted(row.description for row in Feedback.select())
+
+
+pytestmark = on_sqlite_alone
+
+
+class TestInPassing:
+    def test_reads_are_answered_where_requests_come_in(self, house: House, alice: Client) -> None:
+        for path in ("/users/me/settings", "/chats", "/notifications", "/nowhere"):
+            house.call("GET", path, token=alice.token)
+            assert house.threads[f"GET {path}"] == [HERE]
+
+    def test_what_has_to_write_is_begun_anew_in_a_thread(self, house: House, alice: Client) -> None:
+        login = {"email": alice.user.email, "password": PASSWORD}
+        first = alice.post("/auth/login", login).data["tokens"]["refresh_token"]
+        token = alice.post("/auth/refresh", {"refresh_token": first}).data["tokens"]["access_token"]
+        for _ in range(2):  # the first use of a token is noted
+            assert house.call("GET", "/users/me", token=token)[0] == 200
+        assert house.threads["GET /users/me"] == [HERE, APART, HERE]
+
+    def test_what_takes_long_is_begun_anew_in_a_thread(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def look(*arguments: Any) -> Any:
+            list(db.database.execute_sql(SLOW))
+            return find(*arguments)
+
+        find = User.preferences_of
+        monkeypatch.setattr(User, "preferences_of", look)
+        monkeypatch.setattr(sqlite, "PASSING", 0.01)
+        assert house.call("GET", "/users/me/settings", token=alice.token)[0] == 200
+        assert house.threads["GET /users/me/settings"] == [HERE, APART]
+
+    def test_nothing_is_written(self, application: Any, alice: Client) -> None:
+        for write in (
+            lambda: User.update(first_name="Mallory").where(User.id == alice.user.id).execute(),
+            lambda: db.write().__enter__(),
+            lambda: db.database.execute_sql("  UPDATE user SET first_name = ''"),
+            lambda: db.database.execute_sql("WITH a AS (SELECT 1) DELETE FROM user"),
+        ):
+            with pytest.raises(db.Elsewhere), db.in_passing():
+                write()
+        assert User.get_by_id(alice.user.id).first_name == alice.user.first_name
+        assert not db.database.in_transaction()
+
+    def test_a_read_stops_when_its_time_is_over_and_the_next_has_its_own(
+        self, application: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite, "PASSING", 0.02)
+        begun = time.monotonic()
+        with db.in_passing(), pytest.raises(peewee.OperationalError, match="interrupted"):
+            db.database.execute_sql(SLOW)
+        assert time.monotonic() - begun < 0.2
+        with db.in_passing():
+            assert User.select().count() == 0
+        assert db.database.execute_sql(SLOW).fetchone() == (3_000_000,)
+
+    def test_the_database_may_have_no_way_to(self) -> None:
+        with pytest.raises(db.Elsewhere):
+            engine.Engine().in_passing()
+        with pytest.raises(db.Elsewhere):
+            engine.Engine().together()
+        assert not engine.Engine().is_in_passing()
+
+
+class TestTogether:
+    def test_writes_that_came_meanwhile_have_one_commit(self, house: House, alice: Client) -> None:
+        blocked, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            blocked.set()
+            assert go_on.wait(20)
+
+        house.before_commit = wait
+        first = house.ask("POST", "/feedback", {"description": "first"}, alice.token)
+        assert blocked.wait(20)
+        others = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(5)]
+        while house.server.batches.count() < 5:
+            time.sleep(0.01)
+        assert descriptions() == []
+        go_on.set()
+        assert [told(asking)[0] for asking in (first, *others)] == [201] * 6
+        assert house.sizes == [1, 5]
+        assert descriptions() == ["0", "1", "2", "3", "4", "first"]
+        assert house.threads["POST /feedback"] == [TOGETHER] * 6
+
+    def test_no_answer_goes_out_before_the_commit(self, house: House, alice: Client) -> None:
+        def look() -> None:
+            asking.sock.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                asking.sock.recv(1, 2)
+            looked.append(len(Feedback.select()))
+
+        looked: list[int] = []
+        house.before_commit = look
+        asking = http.client.HTTPConnection("127.0.0.1", house.port)
+        asking.connect()
+        asking.request(
+            "POST", "/api/v1/feedback", '{"description": "x"}',
+            {"Authorization": f"Bearer {alice.token}", "Content-Type": "application/json"},
+        )  # fmt: skip
+        while not looked:
+            time.sleep(0.01)
+        asking.sock.settimeout(20)
+        assert told(asking)[0] == 201
+        assert looked == [1]  # in the transaction
+
+    def test_what_could_not_be_committed_is_refused_and_not_tried_again(self, house: House, alice: Client) -> None:
+        def fail() -> None:
+            house.before_commit = lambda: None
+            raise peewee.OperationalError("database or disk is full")
+
+        house.before_commit = fail
+        status, answer = house.call("POST", "/feedback", {"description": "x"}, alice.token)
+        assert (status, answer["error"]["code"]) == (503, "storage_unavailable")
+        assert descriptions() == []
+        assert house.threads["POST /feedback"] == [TOGETHER] * 2
+        assert house.call("POST", "/feedback", {"description": "y"}, alice.token)[0] == 201
+        assert descriptions() == ["y"]
+
+    def test_when_sqlite_takes_the_transaction_back_nothing_seems_to_be_stored(
+        self, house: House, alice: Client
+    ) -> None:
+        def lose() -> None:
+            house.before_commit = lambda: None
+            db.database.connection().rollback()
+
+        house.before_commit = lose
+        assert house.call("POST", "/feedback", {"description": "x"}, alice.token)[0] == 503
+        assert descriptions() == []
+
+    def test_one_that_crashes_costs_the_others_nothing(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        submit = Feedback.submit.__func__  # type: ignore[attr-defined]
+
+        def crash(cls: type[Feedback], *arguments: Any, **more: Any) -> Any:
+            found = submit(cls, *arguments, **more)
+            if b"crash" in bytes(found):
+                raise RuntimeError("after it was written")
+            return found
+
+        monkeypatch.setattr(Feedback, "submit", classmethod(crash))
+        blocked, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            blocked.set()
+            assert go_on.wait(20)
+
+        house.before_commit = wait
+        first = house.ask("POST", "/feedback", {"description": "a"}, alice.token)
+        assert blocked.wait(20)
+        others = [house.ask("POST", "/feedback", {"description": text}, alice.token) for text in ("crash", "b")]
+        while house.server.batches.count() < 2:
+            time.sleep(0.01)
+        go_on.set()
+        assert [told(asking)[0] for asking in (first, *others)] == [201, 500, 201]
+        assert house.sizes == [1, 2]
+        assert descriptions()[:2] == ["a", "b"]  # and of the one that crashes after its own write, what that wrote
+
+    def test_what_takes_time_leaves_nothing_behind_and_is_begun_anew(self, house: House, alice: Client) -> None:
+        login = {"email": alice.user.email, "password": "wrong"}
+        assert house.call("POST", "/auth/login", login)[0] == 401
+        assert LoginAttempt.select().count() == 1  # counted once, though it was begun twice
+        assert house.call("POST", "/auth/login", {**login, "password": PASSWORD})[0] == 200
+        assert house.threads["POST /auth/login"] == [TOGETHER, APART] * 2
+
+    def test_a_large_body_has_a_thread_of_its_own(self, house: House, alice: Client) -> None:
+        large = "x" * connection.SMALL
+        assert house.call("POST", "/feedback", {"description": large}, alice.token)[0] in (201, 400)
+        assert house.threads["POST /feedback"] == [APART]
+
+    def test_while_another_program_writes_it_waits_and_says_so_in_the_end(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with db.write():
+            asking = house.ask("POST", "/feedback", {"description": "x"}, alice.token)
+            time.sleep(0.2)
+            assert house.call("GET", "/users/me", token=alice.token)[0] == 200
+        assert told(asking)[0] == 201
+
+    def test_a_server_that_stops_answers_first(self, house: House, alice: Client) -> None:
+        blocked, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            blocked.set()
+            assert go_on.wait(20)
+
+        house.before_commit = wait
+        asking = house.ask("POST", "/feedback", {"description": "last"}, alice.token)
+        assert blocked.wait(20)
+        house.is_over.set()
+        house.server.trigger.pull_trigger()
+        time.sleep(0.3)
+        go_on.set()
+        assert told(asking)[0] == 201
+        house.thread.join(20)
+        assert not house.thread.is_alive()
+        assert "batches" not in [thread.name for thread in threading.enumerate()]
