@@ -447,3 +447,23 @@ def spent(process: int) -> float:
     """Seconds of processor time."""
     user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / 100
+
+
+@pytest.mark.parametrize("value", ["a\r\nSet-Cookie: a=b", "a\nb", "a\rb", "\ud800"])
+def test_no_header_is_made_of_another(shop: House, value: str, caplog: pytest.LogCaptureFixture) -> None:
+    def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Location", value), ("Content-Length", "2")])
+        return [b"hi"]
+
+    shop.server.application = answer
+    assert everything(shop.connect(get("/"))) == b""
+    assert "a request failed" in caplog.text
+
+
+def test_what_is_not_ascii_in_a_header_goes_out_as_utf_8(shop: House) -> None:
+    def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Location", "/é"), ("Content-Length", "2")])
+        return [b"hi"]
+
+    shop.server.application = answer
+    assert "\r\nLocation: /é\r\n".encode() in everything(shop.connect(LAST))

@@ -56,7 +56,10 @@ class Answer:
         lines = [f"HTTP/{version} {status}", f"Date: {date_of(int(time.time()))}", *map(": ".join, headers)]
         if self.is_last or version == "1.0":
             lines.append(f"Connection: {'close' if self.is_last else 'Keep-Alive'}")
-        self.whole = "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body
+        head = "\r\n".join(lines)
+        if not head.count("\r") == head.count("\n") == len(lines) - 1:
+            raise ValueError("a header holds the end of a line")
+        self.whole = f"{head}\r\n\r\n".encode() + body
 
     def refuse(self) -> None:
         """Tell in the envelope that the request is not readable as HTTP."""

@@ -46,7 +46,13 @@ class Batches:
 
     def _run(self) -> None:
         while batch := self._taken():
-            self._answer(batch)
+            try:
+                self._answer(batch)
+            except Exception:
+                log.exception("%s requests failed", len(batch))
+                for channel in batch:
+                    channel.will_close = True
+                self.wake()
         close_database()
 
     def _taken(self) -> list[Any]:

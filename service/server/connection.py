@@ -164,7 +164,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         """Send what the kernel takes at once, and keep the rest."""
         with self.outbuf_lock:
             try:
-                sent = self.send(data, do_close=False)
+                sent = 0 if self.total_outbufs_len else self.send(data, do_close=False)
             except OSError:
                 self.will_close = True
                 return
