@@ -88,8 +88,12 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def write(self, *things: str) -> Iterator[None]:
         if self._passing.until and not self._passing.writes:
             raise Elsewhere
-        with self._reopening(), self.atomic():
-            yield
+        try:
+            with self.atomic():
+                yield
+        except peewee.OperationalError as error:
+            self._reopen_after(error)
+            raise
 
     @contextmanager
     def in_passing(self) -> Iterator[None]:
@@ -123,18 +127,16 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def execute_sql(self, sql: str, params: Any = None) -> Any:
         if self._passing.until and not self._passing.writes and not sql.startswith(READS):
             raise Elsewhere
-        with self._reopening():
-            return super().execute_sql(sql, params)
-
-    @contextmanager
-    def _reopening(self) -> Iterator[None]:
-        """Close a connection that was opened while the disk was read-only: it would stay so longer than the disk."""
         try:
-            yield
+            return super().execute_sql(sql, params)
         except peewee.OperationalError as error:
-            if "readonly" in str(error) and not self.in_transaction():
-                self.disconnect()
+            self._reopen_after(error)
             raise
+
+    def _reopen_after(self, error: peewee.OperationalError) -> None:
+        """Close a connection that was opened while the disk was read-only: it would stay so longer than the disk."""
+        if "readonly" in str(error) and not self.in_transaction():
+            self.disconnect()
 
     @contextmanager
     def bulk_write(self) -> Iterator[None]:
