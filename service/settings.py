@@ -34,7 +34,7 @@ class Settings:
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
     workers: int = _setting(1, "processes that serve requests")
-    threads: int = _setting(4, "threads of each process")
+    threads: int = _setting(4, "threads of each process for what takes long")
     public_url: str = _setting("", "address under which clients reach the service, such as https://chat.example")
     trusted_proxy: str = _setting(
         "", "address or network of the reverse proxy whose X-Forwarded-For and X-Forwarded-Proto are believed"
