@@ -12,6 +12,7 @@ from service.models.conversing import LARGEST
 from service.models.reading import UNREAD_MOST
 from service.models.settling import settle
 from tests.conftest import text_of, walk
+from tests.postgres import is_chosen
 from tests.test_chats import NO_MESSAGE, NO_SESSION, as_stored, delete, fill, now, pin, texts, total
 from tests.watching import at_once, nothing_changes, query_plan, statements
 
@@ -677,7 +678,9 @@ def test_counting_is_a_range_of_an_index(alice, bob, agent, session, other_shop)
             client.get("/chats")
         ((sql, values),) = [one for one in seen if "read_marker" in one[0]]
         plan = query_plan(sql, values)
-        assert plan.ranges.count(index) == 2 and "message_sender" in plan.ranges, plan  # what is unread, and the latest
+        good = {"message_public", "message_shown"} if is_chosen() else {index}  # PostgreSQL takes whichever is smaller
+        assert sum(one in good for one in plan.ranges) == 2, plan  # what is unread, and the latest
+        assert "message_sender" in plan.ranges, plan
         assert not [scan for scan in plan.scans if not re.fullmatch("SCAN (unread|read)", scan)], plan
 
 
