@@ -21,7 +21,8 @@ sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
 log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
-PASSING = 0.005  # seconds that reads in passing may take
+PASSING = 0.005  # seconds of the processor that reads in passing may take
+LINGERING = 0.1  # seconds that they may take in all, when disk or processor are busy
 BRIEFLY = 1_000  # milliseconds in which several requests wait for others who write, before each waits for itself
 STEPS = 5_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
 READS = ("SELECT ", "BEGIN DEFERRED")
@@ -60,10 +61,11 @@ class _Passing(threading.local):
     """Until when this thread reads in passing, on the monotonic clock; 0.0 while it may take its time."""
 
     until = 0.0
+    worked_until = 0.0  # on the clock of what it has worked
     writes = False  # which others wait for as well, but take what they take
 
     def is_over(self) -> bool:
-        return bool(self.until) and time.monotonic() > self.until
+        return bool(self.until) and (time.thread_time() > self.worked_until or time.monotonic() > self.until)
 
 
 class Sqlite(Engine, peewee.SqliteDatabase):
@@ -98,7 +100,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     @contextmanager
     def in_passing(self) -> Iterator[None]:
         """In WAL mode, readers wait for nobody."""
-        self._passing.until = time.monotonic() + PASSING
+        self._passing.until, self._passing.worked_until = time.monotonic() + LINGERING, time.thread_time() + PASSING
         try:
             yield
         finally:
@@ -108,7 +110,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def together(self) -> Iterator[Any]:
         self.execute_sql(f"PRAGMA busy_timeout = {BRIEFLY}")
         with self.write():
-            self._passing.until, self._passing.writes = math.inf, True
+            self._passing.until = self._passing.worked_until = math.inf
+            self._passing.writes = True
             try:
                 yield self.atomic
                 if not self.connection().in_transaction:  # SQLite took it back, and to commit it would seem to succeed

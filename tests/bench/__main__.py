@@ -15,6 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(run.ROWS)}; all unless named")
     parser.add_argument("--quick", action="store_true", help="some of them, for a shorter time and with less data")
+    parser.add_argument("--show", action="store_true", help="show others what was seen, though it is not a whole run")
     flags = parser.parse_args()
     if unknown := set(flags.rows) - set(run.ROWS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
@@ -29,7 +30,7 @@ def main() -> int:
     (FOLDER / ("bench-quick.json" if flags.quick else "bench.json")).write_text(json.dumps(results, indent=2) + "\n")
     table = report.markdown(results)
     print(table)
-    if not flags.rows and not flags.quick:  # only a whole run is shown to others
+    if flags.show or not (flags.rows or flags.quick):
         TABLE.write_text(f"# How fast the service is\n\n![{chart.title(results)}](bench.svg)\n\n{table}")
         PICTURE.write_text(chart.svg(results))
     return 0
