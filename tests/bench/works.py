@@ -34,7 +34,7 @@ WORKS = (
     Work("notifications", "notifications and unread count", read(f"{API}/notifications"), 25, share=0.5, peer=5),
     Work("events", "page of 25 events", read(f"{API}/events"), 25, share=0.5, peer=5),
     Work("settings", "settings", read(f"{API}/users/me/settings"), share=0.5, peer=2),
-    Work("unchanged", "page of 25 messages that has not changed", read(PAGE), share=0.7, known=True),
+    Work("unchanged", "an unchanged page of messages", read(PAGE), share=0.7, known=True),
     Work("pin", "pin a message", PINNING, share=0.8, peer=2, writes="pin"),
     Work(
         "feedback", "give feedback", [("POST", f"{API}/feedback", TOLD)], 0, 201, share=0.8, peer=2, writes="feedback"
