@@ -60,6 +60,17 @@ class House:
             yield counted
             self.before_commit()
 
+    def block(self) -> tuple[threading.Event, threading.Event]:
+        """Hold commits up: the first event tells of one that has come so far, the second lets all go on."""
+        blocked, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            blocked.set()
+            assert go_on.wait(20)
+
+        self.before_commit = wait
+        return blocked, go_on
+
     def ask(self, method: str, path: str, body: Any = None, token: str = "") -> http.client.HTTPConnection:
         asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -159,13 +170,7 @@ class TestInPassing:
 
 class TestTogether:
     def test_writes_that_came_meanwhile_have_one_commit(self, house: House, alice: Client) -> None:
-        blocked, go_on = threading.Event(), threading.Event()
-
-        def wait() -> None:
-            blocked.set()
-            assert go_on.wait(20)
-
-        house.before_commit = wait
+        blocked, go_on = house.block()
         first = house.ask("POST", "/feedback", {"description": "first"}, alice.token)
         assert blocked.wait(20)
         others = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(5)]
@@ -235,13 +240,7 @@ class TestTogether:
             return found
 
         monkeypatch.setattr(Feedback, "submit", classmethod(crash))
-        blocked, go_on = threading.Event(), threading.Event()
-
-        def wait() -> None:
-            blocked.set()
-            assert go_on.wait(20)
-
-        house.before_commit = wait
+        blocked, go_on = house.block()
         first = house.ask("POST", "/feedback", {"description": "a"}, alice.token)
         assert blocked.wait(20)
         others = [house.ask("POST", "/feedback", {"description": text}, alice.token) for text in ("crash", "b")]
@@ -264,9 +263,7 @@ class TestTogether:
         assert house.call("POST", "/feedback", {"description": large}, alice.token)[0] in (201, 400)
         assert house.threads["POST /feedback"] == [APART]
 
-    def test_while_another_program_writes_it_waits_and_says_so_in_the_end(
-        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_while_another_writes_it_waits_and_reads_go_on(self, house: House, alice: Client) -> None:
         with db.write():
             asking = house.ask("POST", "/feedback", {"description": "x"}, alice.token)
             time.sleep(0.2)
@@ -274,13 +271,7 @@ class TestTogether:
         assert told(asking)[0] == 201
 
     def test_a_server_that_stops_answers_first(self, house: House, alice: Client) -> None:
-        blocked, go_on = threading.Event(), threading.Event()
-
-        def wait() -> None:
-            blocked.set()
-            assert go_on.wait(20)
-
-        house.before_commit = wait
+        blocked, go_on = house.block()
         asking = house.ask("POST", "/feedback", {"description": "last"}, alice.token)
         assert blocked.wait(20)
         house.is_over.set()

@@ -153,7 +153,9 @@ def test_on_a_read_only_disk_it_is_503(data: Path) -> None:
             assert running.call("GET", url).status == 200
         finally:
             subprocess.run(["umount", "--lazy", data], check=True)
-        assert upload(running, token).status == 200  # by a thread whose connection was opened when nothing could be
+        assert running.call("GET", url).status == 200
+        url = show(running, token)  # by a thread whose connection was opened when nothing could be written
+        assert running.call("GET", url).status == 200
 
 
 def test_while_somebody_else_writes_for_too_long_it_is_503(data: Path) -> None:

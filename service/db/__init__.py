@@ -39,7 +39,6 @@ __all__ = [
     "forget_database",
     "has_wal_reset_bug",
     "in_passing",
-    "is_in_passing",
     "is_unavailable",
     "kept_copies",
     "open_database",
@@ -199,13 +198,8 @@ def together() -> AbstractContextManager[Callable[[], AbstractContextManager[Non
 
 def take_time() -> None:
     """Say that what follows takes long: where others wait for this thread, that raises Elsewhere."""
-    if is_in_passing():
+    if database.obj is not None and database.is_in_passing():
         raise Elsewhere
-
-
-def is_in_passing() -> bool:
-    """Whether others wait for what this thread does."""
-    return database.obj is not None and bool(database.is_in_passing())
 
 
 def state() -> Any:
