@@ -1,6 +1,8 @@
 """What the database layer knows of its engine, and how it pages."""
 
 import itertools
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from hypothesis import strategies as some
 from service import db
 from service.db import Order, Position, contains, has_wal_reset_bug, page, sought
 from service.models import App, Bot
+from tests.serving import ROOT
 from tests.watching import is_of_a_page, query_plan, statements
 
 COLUMNS = (Bot.is_featured, Bot.rating, Bot.name, Bot.id)
@@ -122,3 +125,25 @@ def test_containing_is_letter_for_letter(text, shop):
     fill(shop, [(False, 0.0, name) for name in (f"x{text}y", text, "xay", "", "É", "a b", "same")])
     found = {bot.name for bot in Bot.select().where(contains(Bot.name, sought(text)))}
     assert found == {f"x{text}y", text}
+
+
+def in_another_process(program):
+    text = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return text.split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library is asked on Linux only")
+def test_sqlite_keeps_memory_for_small_pieces_and_counts_none_of_it():
+    """It counts what it holds unless it was told not to, which is told along with the room."""
+    counted = "ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used()"
+    used = f"from pysqlite3 import _sqlite3, dbapi2; c = dbapi2.connect(':memory:'); import ctypes; print({counted})"
+    assert int(*in_another_process(used)) > 0
+    assert in_another_process(f"import service.db; {used}; print(c.execute('SELECT 5').fetchone())") == ["0", "(5,)"]
+
+
+def test_a_library_that_belongs_to_others_too_is_left_alone():
+    known = "import sqlite3; from service.db.memory import give_room; c = sqlite3.connect(':memory:');"
+    assert in_another_process(f"{known} print(give_room(sqlite3), c.execute('SELECT 5').fetchone())") == [
+        "False",
+        "(5,)",
+    ]

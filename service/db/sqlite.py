@@ -14,9 +14,11 @@ import peewee
 
 from service.db.engine import Elsewhere, Engine, Order, Unusable, exceptions, reason
 from service.db.files import PRIVATE, Hold, create, put_in_place
+from service.db.memory import give_room
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
+give_room(sqlite3)
 
 log = logging.getLogger("cx.server")
 
