@@ -15,6 +15,7 @@ from service.auth.signing import sign, verify
 from service.db import Page, Position
 from service.operations import Operation
 
+_encode = json.JSONEncoder(default=str, sort_keys=True).encode
 FREE = ("cursor", "limit", "per_page", "direction")  # what may change in the middle of a walk
 
 
@@ -50,5 +51,5 @@ def read(operation: Operation, bound_to: list[Any], text: str, query: Any) -> Po
 
 def _binding(operation: Operation, bound_to: list[Any], query: Any) -> str:
     filters = {name: value for name, value in msgspec.structs.asdict(query).items() if name not in FREE}
-    named = json.dumps([operation.name, bound_to, filters], default=str, sort_keys=True)
+    named = _encode([operation.name, bound_to, filters])
     return hashlib.sha256(named.encode()).hexdigest()[:16]

@@ -3,6 +3,7 @@
 Where the document lists no 400 for an operation, garbage becomes a value that selects nothing (contract, section 2).
 """
 
+import copy
 import functools
 import json
 import math
@@ -20,6 +21,7 @@ from service.shapes import Writes, convert, hints_of, may_be_empty, readers, res
 from service.signature import LowerBound, UpperBound
 
 DEEPEST = 100
+USUAL = 200  # characters of a query
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
 
 _Place = tuple[()] | tuple[Any, str | int]  # inside another: that one, and the name or index of the step
@@ -77,7 +79,7 @@ def read_form(raw: bytes, content_type: str, kind: type[Struct]) -> Any:
     """A form of texts (application/x-www-form-urlencoded) as declared. Raises InvalidBody or InvalidParameter."""
     if content_type.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
         raise InvalidBody("Content-Type: expected application/x-www-form-urlencoded.")
-    form, _ = read_query(raw.decode("latin-1"), kind, False, lambda text, query: Position())
+    form, *_ = _read_parameters.__wrapped__(raw.decode("latin-1"), kind, False)  # not to be kept: it may be a password
     return form
 
 
@@ -97,9 +99,31 @@ def read_query(
     `locate` turns the text of a cursor into a position, given the query without it. Raises InvalidParameter or
     InvalidCursor, which name the parameter, unless the operation is lenient.
     """
+    read = _read_parameters if len(text) <= USUAL else _read_parameters.__wrapped__
+    known, cursor, found = read(text, kind, lenient)
+    query, faults = copy.copy(known), [*found]
+    if cursor:
+        try:
+            query.cursor = locate(cursor[0] if len(cursor) == 1 else "", query)
+        except ValueError:
+            if not lenient:
+                raise InvalidCursor from None
+            faults.append(("cursor", InvalidCursor()))
+            query.cursor = Position(nowhere=True)
+    return query, [f"{name}: {str(fault).removeprefix(name + ': ')}" for name, fault in faults]
+
+
+@functools.lru_cache(maxsize=256)
+def _read_parameters(
+    text: str, kind: type[Struct], lenient: bool
+) -> tuple[Any, list[str], list[tuple[str, Exception]]]:
+    """The query as far as its text alone tells, what stands for its cursor, and the faults that are told of.
+
+    The same text comes with request after request. Raises InvalidParameter.
+    """
     given, faults = _parameters(text), list[tuple[str, Exception]]()
     values: dict[str, Any] = {}
-    cursor = None
+    cursor: list[str] = []
     for wire_name, name, hint, required in _members(kind):
         if wire_name not in given:
             if required:
@@ -116,16 +140,7 @@ def read_query(
                 values[name] = AFTER_ALL if hint is LowerBound else BEFORE_ALL
     if faults and not lenient:
         raise InvalidParameter(*(str(fault) for _, fault in faults))
-    query = kind(**values)
-    if cursor and cursor != [""]:  # as at the end of a walk: no cursor
-        try:
-            query = msgspec.structs.replace(query, cursor=locate("".join(cursor) if len(cursor) == 1 else "", query))
-        except ValueError:
-            if not lenient:
-                raise InvalidCursor from None
-            faults.append(("cursor", InvalidCursor()))
-            query = msgspec.structs.replace(query, cursor=Position(nowhere=True))
-    return query, [f"{name}: {str(fault).removeprefix(name + ': ')}" for name, fault in faults]
+    return kind(**values), [] if cursor == [""] else cursor, faults  # empty as at the end of a walk: no cursor
 
 
 @functools.cache

@@ -3,16 +3,12 @@
 import functools
 import ipaddress
 import re
-import string
 from collections.abc import Iterable
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from service.settings import Settings
 from service.signature import Origin
 from service.waiting import Patience
-
-_AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send backslashes, which paths of ours lack
 
 _HOP = re.compile(r"(?:\[([^]]+)]|([\d.]+))(?::\d+)?", re.ASCII)  # an address with a port, which some proxies tell
 
@@ -31,18 +27,13 @@ LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.
 
 def read_origin(environ: dict[str, Any], settings: Settings) -> Origin:
     """The client's address and browser, the site and path it asked for, its cookies."""
-    # Only the blanks of HTTP: browsers guard names that begin with __Host-, not ones that begin with another blank.
-    pairs = (pair.strip(" \t").partition("=") for pair in environ.get("HTTP_COOKIE", "").split(";"))
-    path = quote(environ["PATH_INFO"])  # which Bottle has decoded
-    if environ.get("QUERY_STRING"):
-        path += "?" + quote(environ["QUERY_STRING"].encode("latin-1"), safe=_AS_ASKED)
     seen = _seen_by_proxy(environ, settings)
     return Origin(
         seen.address,
         environ.get("HTTP_USER_AGENT", ""),
         settings.public_url.rstrip("/") or f"{seen.scheme}://{environ.get('HTTP_HOST', '')}",
-        path,
-        {name: value for name, _, value in pairs},
+        (environ["PATH_INFO"], environ.get("QUERY_STRING", "")),
+        environ.get("HTTP_COOKIE", ""),
         environ.get("HTTP_ACCEPT_LANGUAGE", ""),
         is_navigation(environ),
         not seen.is_told and not _RELAYS.isdisjoint(environ),

@@ -1,13 +1,17 @@
 """What a handler's signature may name beside tables and structs: bounds, cursors, origins, pages, files, forms."""
 
+import string
 from functools import partial
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
 
 from msgspec import Meta, Struct
 
 from service import clock
 from service.db import Page, Position
 from service.waiting import Patience
+
+_AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send backslashes, which paths of ours lack
 
 LowerBound = Annotated[
     str,
@@ -29,12 +33,24 @@ class Origin(Struct, frozen=True):
     address: str
     user_agent: str
     site: str = ""  # under which we were asked: https://chat.example
-    path: str = ""  # and query, as asked for
-    cookies: dict[str, str] = {}
+    asked: tuple[str, str] = ("", "")  # the path, decoded, and the query
+    cookie: str = ""  # the header
     languages: str = ""  # that the client would like, as in its Accept-Language
     is_navigation: bool = False  # a browser asks for something to show to a person
     is_hidden: bool = False  # somebody passed the request on who does not say for whom, or is not believed
     patience: Patience = Patience()  # whether, and how long, it may wait
+
+    @property
+    def path(self) -> str:
+        """And query, as asked for."""
+        path, query = self.asked
+        return quote(path) + ("?" + quote(query.encode("latin-1"), safe=_AS_ASKED) if query else "")
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """Parted by the blanks of HTTP only: browsers guard names that begin with __Host-, not with another blank."""
+        pairs = (pair.strip(" \t").partition("=") for pair in self.cookie.split(";"))
+        return {name: value for name, _, value in pairs}
 
 
 class Html(NamedTuple):

@@ -88,8 +88,9 @@ class Table(peewee.Model):
         if row is None:
             return None
         found = cls(__no_default__=True)
-        columns = cls._meta.sorted_fields
-        found.__data__ = {c.name: c.python_value(value) for c, value in zip(columns, row, strict=True)}
+        found.__data__ = dict(zip(_names(cls), row, strict=True))
+        for column in _converted(cls):
+            found.__data__[column.name] = column.python_value(found.__data__[column.name])
         return found
 
     @classmethod
@@ -241,6 +242,19 @@ def render(table: type[Table], id: str, *, own: bool = False) -> msgspec.Raw:
     if row is None:
         raise peewee.DoesNotExist
     return msgspec.Raw(row[0].encode())
+
+
+@functools.cache
+def _names(table: type[Table]) -> list[str]:
+    """The columns, in the order of the table."""
+    return [column.name for column in table._meta.sorted_fields]
+
+
+@functools.cache
+def _converted(table: type[Table]) -> list[Column]:
+    """The columns whose values may be others in Python than in the database."""
+    plain = (peewee.Field.adapt, peewee.Field.python_value)
+    return [column for column in table._meta.sorted_fields if (type(column).adapt, type(column).python_value) != plain]
 
 
 @functools.cache

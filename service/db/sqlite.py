@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,24 @@ def hold(folder: Path) -> Hold:
 
 
 class _Passing(threading.local):
-    """Until when this thread reads in passing, on the monotonic clock; 0.0 while it may take its time."""
+    """The time in which this thread reads in passing."""
 
-    until = 0.0
-    worked_until = 0.0  # on the clock of what it has worked
+    until = 0.0  # on the monotonic clock; 0.0 while it may take its time
+    worked_until = 0.0  # on the clock of what it has worked, from the first look at that on
     writes = False  # which others wait for as well, but take what they take
 
+    def __enter__(self) -> None:
+        self.until, self.worked_until = time.monotonic() + LINGERING, 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self.until = 0.0
+
     def is_over(self) -> bool:
-        return bool(self.until) and (time.thread_time() > self.worked_until or time.monotonic() > self.until)
+        if not self.until or self.writes:
+            return False
+        worked = time.thread_time()
+        self.worked_until = self.worked_until or worked + PASSING
+        return worked > self.worked_until or time.monotonic() > self.until
 
 
 class Sqlite(Engine, peewee.SqliteDatabase):
@@ -99,21 +109,15 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             self._reopen_after(error)
             raise
 
-    @contextmanager
-    def in_passing(self) -> Iterator[None]:
+    def in_passing(self) -> AbstractContextManager[None]:
         """In WAL mode, readers wait for nobody."""
-        self._passing.until, self._passing.worked_until = time.monotonic() + LINGERING, time.thread_time() + PASSING
-        try:
-            yield
-        finally:
-            self._passing.until = 0.0
+        return self._passing
 
     @contextmanager
     def together(self) -> Iterator[Any]:
         self.execute_sql(f"PRAGMA busy_timeout = {BRIEFLY}")
         with self.write():
-            self._passing.until = self._passing.worked_until = math.inf
-            self._passing.writes = True
+            self._passing.until, self._passing.writes = math.inf, True
             try:
                 yield self.atomic
                 if not self.connection().in_transaction:  # SQLite took it back, and to commit it would seem to succeed
