@@ -289,7 +289,7 @@ def test_a_browser_has_one_login_at_a_time(world):
     first = cookie_of(world.clients["alice"].user)
     name, _, value = first.partition("=")
     with db.write():
-        second = sign_in.begin(world.clients["bob"].user.id, structs.replace(HERE, cookies={name: value})).partition(
+        second = sign_in.begin(world.clients["bob"].user.id, structs.replace(HERE, cookie=f"{name}={value}")).partition(
             ";"
         )[0]
     expect_shut(world, PAGES, (401, "invalid_token"), cookie=first)
