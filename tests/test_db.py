@@ -147,3 +147,41 @@ def test_a_library_that_belongs_to_others_too_is_left_alone():
         "False",
         "(5,)",
     ]
+
+
+def test_parts_of_a_transaction_are_undone_one_by_one(application):
+    """Each is a savepoint of the same name, so the last one must be meant, and one that was undone be gone."""
+
+    def add(name):
+        App.create(name=name)
+
+    with pytest.raises(KeyError), db.write():
+        add("0")
+        with db.write():
+            add("1")
+            with pytest.raises(ValueError), db.write():
+                add("2")
+                raise ValueError
+        assert names() == {"0", "1"}
+        with pytest.raises(ValueError), db.write():
+            add("3")
+            with pytest.raises(LookupError), db.write():
+                add("4")
+                raise LookupError
+            assert names() == {"0", "1", "3"}
+            raise ValueError
+        assert names() == {"0", "1"}
+        raise KeyError
+    assert names() == set()
+
+
+def test_parts_of_a_transaction_are_prepared_once(application):
+    with statements() as seen:
+        for _ in range(2):
+            with db.write(), db.write():
+                App.create(name="x")
+    assert len({sql for sql, _ in seen if "SAVEPOINT" in sql}) == 2
+
+
+def names():
+    return {name for (name,) in App.select(App.name).where(App.name.in_(list("01234"))).tuples()}

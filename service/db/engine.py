@@ -48,6 +48,17 @@ class Order(NamedTuple):
         return self.column.desc(nulls=nulls) if self.descending else self.column.asc(nulls=nulls)
 
 
+class _Part(peewee._savepoint):
+    """A savepoint under a name that others have too, so that its statements are prepared once.
+
+    The name means the last one that is there: one that was rolled back may not stay.
+    """
+
+    def rollback(self, begin: bool = False) -> None:
+        super().rollback(begin=False)
+        self.commit(begin=False)
+
+
 class Engine:
     """A database as the rest of the service sees it; a base beside one of Peewee's."""
 
@@ -57,6 +68,10 @@ class Engine:
     def write(self, *things: str) -> AbstractContextManager[None]:
         """A transaction during which nobody else writes to `things`, or with none named to anything."""
         raise NotImplementedError
+
+    def savepoint(self) -> Any:
+        """A part of a transaction that is written or undone by itself."""
+        return _Part(self, "part")
 
     def bulk_write(self) -> AbstractContextManager[None]:
         """A `write()` of very many rows, whose references are checked by the caller, or late."""
