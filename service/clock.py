@@ -7,6 +7,7 @@ Instants are whole milliseconds since 1970 inside, and RFC 3339 text with three 
 tables, which sorts as time does.
 """
 
+import functools
 import itertools
 import mmap
 import re
@@ -86,8 +87,14 @@ def forget() -> None:
 
 def timestamp(milliseconds: int | None = None) -> str:
     """RFC 3339 in UTC with three decimals: `2026-11-20T10:00:00.000Z`; without an argument, of this moment."""
-    moment = _EPOCH + timedelta(milliseconds=now() if milliseconds is None else milliseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.").rjust(20, "0") + f"{moment.microsecond // 1000:03}Z"
+    seconds, thousandths = divmod(now() if milliseconds is None else milliseconds, 1000)
+    return f"{_second(seconds)}.{thousandths:03}Z"
+
+
+@functools.lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    moment = _EPOCH + timedelta(seconds=seconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
 
 
 def milliseconds(stamp: str) -> int:

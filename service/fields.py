@@ -30,6 +30,9 @@ Stamp = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
 JsonBytes = Annotated[list[Int64], Meta(description="The UTF-8 bytes of a compact JSON text; empty when unset.")]
 
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 class Column(peewee.Field):
     """A column; `leaves` says whether it is on the wire, in exports only, or never seen outside."""
 
@@ -265,7 +268,7 @@ class Standing(Flag):
 
 def compact_json(value: Any) -> str:
     """JSON text without blanks, its text unescaped."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _compact.encode(value)
 
 
 def as_bytes(value: Any) -> list[int]:

@@ -40,7 +40,7 @@ CONTENTS = ("content", "original_content", "translations", "reply_snapshot", "ac
 def text_in(content: str) -> str:
     """The text in a content as it is stored: of `{"text": "…"}`, or of a JSON string; of anything else, none."""
     try:
-        found = json.loads(bytes(json.loads(content)))
+        found = json.loads(bytes(msgspec.json.decode(content)))
     except (ValueError, RecursionError):  # an array of integers may be anything
         return ""
     text = found.get("text") if isinstance(found, dict) else found

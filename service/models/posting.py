@@ -5,7 +5,7 @@ from typing import Any
 import peewee
 
 from service import clock
-from service.db import prepared
+from service.db import database, prepared
 from service.errors import SessionArchived
 from service.models.bots import Bot
 from service.models.chats import OVER, ChatSession, Message
@@ -53,14 +53,16 @@ def _admitted(session_id: str, news_at: int, now: str, *, public: bool, reopenin
 
 def _newest(session: ChatSession) -> str:
     """The newest message of a session, deleted or not; empty when there is none."""
-    ends = (_newest_of(session.id, deleted=deleted).value() for deleted in (False, True))
-    return max(filter(None, ends), default="")
+    return max(filter(None, _ends(session.id).row()), default="")
 
 
 @prepared
-def _newest_of(session_id: str, *, deleted: bool) -> Any:
+def _ends(session_id: str) -> Any:
+    """The newest message that is there, and the newest that was deleted: the last of an index each."""
     inside = Message.select(Message.id).where(Message.chat_session_id == session_id)
-    return inside.where(Message.deleted_at.is_null(not deleted)).order_by(NEWEST_FIRST.sql()).limit(1)
+    inside = inside.order_by(NEWEST_FIRST.sql()).limit(1)
+    ends = [inside.where(Message.deleted_at.is_null(is_there)) for is_there in (True, False)]
+    return peewee.Select((), ends).bind(database)
 
 
 def _announce(message: Message, session: ChatSession) -> None:
