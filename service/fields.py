@@ -20,6 +20,7 @@ OWN = "own"  # it leaves to the user whose it is, and in exports
 EXPORT = "export"  # it leaves in exports only
 NEVER = "never"  # it never leaves: secrets of this installation, and what is derived from other columns
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 MANY = 1000  # items of a list that a client may write; lists of rows that hold them are not cut into pages
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -28,9 +29,6 @@ AnyUuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"}, description=
 Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
 Stamp = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="RFC 3339, UTC.")]
 JsonBytes = Annotated[list[Int64], Meta(description="The UTF-8 bytes of a compact JSON text; empty when unset.")]
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Column(peewee.Field):

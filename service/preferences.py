@@ -1,5 +1,6 @@
 """The settings document of a user: what it may hold, its defaults, and how patches change it."""
 
+import functools
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from service.shapes import convert
 
 LARGEST = 64 * 1024  # bytes of the document
 DEEPEST = 8  # levels
+USUAL = 1024  # characters of a stored one
 
 LanguageTag = Annotated[str, Meta(min_length=1, max_length=64, description="A BCP 47 tag."), formats.language_tag]
 ReplyLanguage = Annotated[str, Meta(max_length=64, description="A BCP 47 tag, or empty."), formats.language_tag]
@@ -81,6 +83,16 @@ def check(document: dict[str, Any]) -> dict[str, Any]:
     if len(compact_json(own).encode()) > LARGEST:
         raise InvalidBody(f"$: expected at most {LARGEST} bytes, together with the settings that are there already")
     return stored
+
+
+def read(stored: str) -> dict[str, Any]:
+    """A stored text as a document with all defaults, which nobody may change: most users' are the same."""
+    return (_read if len(stored) <= USUAL else _read.__wrapped__)(stored)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(stored: str) -> dict[str, Any]:
+    return complete(msgspec.json.decode(stored))
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:

@@ -137,8 +137,8 @@ class User(Newsworthy, Table):
 
     @classmethod
     def preferences_of(cls, id: str) -> dict[str, Any]:
-        """A user's settings, every known member present."""
-        return preferences.complete(msgspec.json.decode(cls._stored_preferences(id)))
+        """A user's settings, every known member present; to be read only."""
+        return preferences.read(cls._stored_preferences(id))
 
     @classmethod
     def patch_preferences(cls, id: str, patch: dict[str, Any]) -> dict[str, Any]:

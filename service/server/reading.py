@@ -19,6 +19,7 @@ log = logging.getLogger("cx.server")
 KEPT = 8 * 1024 * 1024  # bytes of a body; more than any operation takes
 KEPT_AT_ONCE = 64 * 1024 * 1024  # bytes of all bodies that this process has, in memory or in temporary files
 FIELDS = 100  # of a header
+USUAL = 1024  # characters of them
 LINE = 4096  # bytes that part the chunks of a body, or follow the last
 
 ONCE = ("HTTP_HOST", "HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH")
@@ -36,6 +37,26 @@ def _key(name: str) -> str:
     """A field's name as an environ has it; none for one that could be taken for another's."""
     key = "" if "_" in name else name.upper().replace("-", "_")
     return key if key in ("", "CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+
+
+@functools.lru_cache(256)
+def _read_fields(text: str) -> dict[str, str]:
+    """The fields of a header; a client sends the same ones with request after request. Raises ParsingError."""
+    if not HEADER.fullmatch(text):
+        raise ParsingError("Invalid header")
+    fields: dict[str, str] = {}
+    for name, value in FIELD.findall(text):
+        key = _key(name)
+        if key not in fields:
+            fields[key] = value.strip(" \t")
+        elif key in ONCE:
+            raise ParsingError(f"{name} is there more than once")
+        elif key:
+            fields[key] += ", " + value.strip(" \t")
+    fields.pop("", None)
+    if not HOST.fullmatch(fields.get("HTTP_HOST", "")):
+        raise ParsingError("Host must be a host")
+    return fields
 
 
 class _NoRoom(Error):  # type: ignore[misc]
@@ -149,18 +170,8 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         if rest.count("\n") > FIELDS:
             self.error, self.completed = RequestHeaderFieldsTooLarge(f"more than {FIELDS} fields"), True
             return
-        if not HEADER.fullmatch(rest):
-            raise ParsingError("Invalid header")
-        headers = self.headers
-        for name, value in FIELD.findall(rest):
-            key = _key(name)
-            if key not in headers:
-                headers[key] = value.strip(" \t")
-            elif key in ONCE:
-                raise ParsingError(f"{name} is there more than once")
-            elif key:
-                headers[key] += ", " + value.strip(" \t")
-        headers.pop("", None)
+        read = _read_fields if len(rest) <= USUAL else _read_fields.__wrapped__
+        self.headers = read(rest).copy()
         self.command, uri, self.version = start.groups()
         self._read_target(uri)
         self._read_end()
@@ -179,9 +190,9 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
     def _read_end(self) -> None:
         """See that the fields which say where a request goes and where it ends can be read in one way only."""
         headers, is_current = self.headers, self.version == "1.1"
-        coding, length, host = (headers.get(name) for name in ("HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH", "HTTP_HOST"))
-        if (is_current and host is None) or not HOST.fullmatch(host or ""):
-            raise ParsingError("Host must be there once, and be a host")
+        coding, length = headers.get("HTTP_TRANSFER_ENCODING"), headers.get("CONTENT_LENGTH")
+        if is_current and "HTTP_HOST" not in headers:
+            raise ParsingError("Host must be there")
         if coding is not None:
             if not is_current or length is not None or coding.lower() != "chunked":
                 raise ParsingError("Transfer-Encoding must be chunked, without Content-Length")
