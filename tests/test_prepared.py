@@ -1,5 +1,6 @@
 """Queries that are built once: their values change, their SQL does not."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from service.db import Order, Position, page, prepared
 from service.models import App
+from tests.postgres import on_sqlite_alone
 from tests.watching import at_once, statements
 
 built: list[Any] = []  # the shapes, each time that one is
@@ -78,3 +80,16 @@ def test_a_row_is_known_by_its_identifier(apps):
 
 def test_many_threads_build_the_same(apps):
     assert at_once(8, lambda number: named("Sun").count()) == [2] * 8
+
+
+@on_sqlite_alone
+def test_no_limit_makes_sqlite_plan_a_query_anew(alice, session, bot, say):
+    """What is often asked is never given a number that is a limit by itself."""
+    say("Hello")
+    with statements() as seen:
+        for path in (f"/chats/{session.id}/messages", f"/bots?app_id={bot.app_id}", "/notifications", "/events"):
+            first = alice.get(f"{path}{'&' if '?' in path else '?'}limit=1")
+            assert first.status == 200
+        assert alice.post(f"/chats/{session.id}/messages", {"content": {"text": "Hello"}}).status == 201
+    limits = [limit for sql, _ in seen for limit in re.findall(r"LIMIT (\S+(?: \+ \d)?)", sql)]
+    assert len(limits) >= 6 and set(limits) <= {"1", "? + 0"}, limits

@@ -16,12 +16,13 @@ import peewee
 from service.db.engine import Elsewhere, Engine, Order, Unusable, database, reason
 from service.db.pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
-from service.db.prepared import Made, Prepared, prepared
+from service.db.prepared import ONE, Made, Prepared, prepared
 from service.db.sqlite import FILE_NAME, FleetingSqlite, ReadOnlySqlite, Sqlite, has_wal_reset_bug, kept_copies, sqlite3
 from service.fields import Column, Standing, primary_key
 
 __all__ = [
     "FILE_NAME",
+    "ONE",
     "Elsewhere",
     "FleetingSqlite",
     "Order",

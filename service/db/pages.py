@@ -7,7 +7,7 @@ import msgspec
 import peewee
 
 from service.db.engine import Order, database
-from service.db.prepared import Made, Prepared
+from service.db.prepared import Made, Prepared, sum_of
 from service.fields import row_form
 
 Row = TypeVar("Row")
@@ -56,7 +56,7 @@ def page(
     def make(query: Any, *given: Any) -> Made:
         *key, most = given
         keys = database.page_keys(order)
-        rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(most)
+        rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(sum_of(most))
         rows = rows.order_by(*(part.sql() for part in order))
         parts = [rows.where(beyond).sql() for beyond in _beyond(order, key)] or [rows.sql()]
         values = [value for _, values in parts for value in values]

@@ -6,6 +6,9 @@
 
 Such a function is called once, and then with places for its values; what it builds is kept, and filled in ever after.
 So it passes its values on and never looks at them. Whatever it looks at is a keyword: there is a query for each.
+
+A limit stands in the SQL (`ONE`) or is a `sum_of`: SQLite plans a query anew whenever it is given the number that is
+its limit, which takes longer than to answer most of them.
 """
 
 import functools
@@ -21,6 +24,8 @@ Parameters = ParamSpec("Parameters")
 
 Made = tuple[str, Sequence[Any]]  # SQL, and the values that go into it
 
+ONE = peewee.SQL("1")
+
 _statements: dict[Hashable, Made] = {}
 
 
@@ -33,6 +38,11 @@ class Place(peewee.Node):
     def __sql__(self, ctx: Any) -> Any:
         ctx._values.append(self)  # what Peewee does with a value that is none of its nodes
         return ctx.literal(database.param)
+
+
+def sum_of(number: Any) -> Any:
+    """A number as a limit that may be another one each time."""
+    return peewee.NodeList((number, peewee.SQL("+ 0")))
 
 
 @dataclass(slots=True)

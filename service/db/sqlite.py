@@ -182,7 +182,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
         rows = parts[0]
         if len(parts) > 1:
-            rows = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + " LIMIT ?"
+            rows = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + " LIMIT ? + 0"
         return f"SELECT count(*), group_concat(\"row\", ',\n') FROM ({rows}) AS page"
 
     def contains(self, column: Any, text: Any) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 import peewee
 
 from service import clock, formats
-from service.db import Order, Page, Position, Table, page, prepared, render, write
+from service.db import ONE, Order, Page, Position, Table, page, prepared, render, write
 from service.errors import EventExists, EventNotFound, FeedNotFound, Forbidden, InvalidBody
 from service.fields import NEVER, Boolean, Identifier, Text, Timestamp, reference
 from service.models.ledger import Ledger
@@ -154,7 +154,7 @@ def _calendar(user_id: str, first: str, last: str, *, time_sensitive_only: bool)
 
 @prepared
 def _reminders_due(user_id: str, now: str) -> Any:
-    return Event.select(Event.id).where(Event.user_id == user_id, Event.reminder_due <= now).limit(1)
+    return Event.select(Event.id).where(Event.user_id == user_id, Event.reminder_due <= now).limit(ONE)
 
 
 Event.add_index(
