@@ -103,7 +103,10 @@ class TestTheIndex:
 
     def test_follows_whatever_statement_writes(self, add, shop):
         bot, id = add("narwhal"), clock.uuid()
+        numbers = "SELECT number FROM bot_number"
+        before = db.database.execute_sql(numbers).fetchall()
         Bot.update(search_text="walrus").execute()
+        assert db.database.execute_sql(numbers).fetchall() == before  # else searches pass the deleted entries
         assert (candidates("narwhal"), candidates("walrus")) == ([], [bot.id])
         Bot.update(id=id).execute()
         assert candidates("walrus") == [id]
