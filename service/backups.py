@@ -18,6 +18,7 @@ import peewee
 from service import clock, copying, db, migrations
 from service.db.engine import Engine
 from service.db.files import Hold, create, put_in_place, sync, workshop
+from service.models import TABLES
 
 CHUNK = 1 << 20  # bytes
 HEADER = b"SQLite format 3\0"
@@ -109,9 +110,10 @@ def examine(path: Path) -> Contents:
         def number(sql: str) -> int:
             return int((connection.execute(sql).fetchone() or [0])[0])
 
-        found = connection.execute("SELECT type, name FROM sqlite_schema").fetchall()
-        tables = {name for kind, name in found if kind == "table"}
-        strange = [f"{kind} {name}" for kind, name in found if kind not in ("table", "index")]
+        found = connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+        tables = {name for kind, name, _ in found if kind == "table"}
+        others = ((kind, name) for kind, name, sql in found if sql not in migrations.TRIGGERS)
+        strange = [f"{kind} {name}" for kind, name in others if kind not in ("table", "index")]
         if "schema_version" not in tables or strange:
             raise Unsound(f"it is no database of this service{''.join(f', but has the {what}' for what in strange)}")
         schema = number("SELECT version FROM schema_version")
@@ -125,7 +127,8 @@ def examine(path: Path) -> Contents:
             raise Unsound(f'it is damaged: row {lost[1]} of "{lost[0]}" refers to a "{lost[2]}" that is not there')
         if number("SELECT count(*) FROM login_session") and not number("SELECT count(*) FROM signing_key"):
             raise Unsound("it has logins and no signing key")
-        rows = sum(number(f'SELECT count(*) FROM "{name}"') for name in tables - {"schema_version"})
+        ours = tables.intersection(table._meta.table_name for table in TABLES)
+        rows = sum(number(f'SELECT count(*) FROM "{name}"') for name in ours)
         messages = number("SELECT count(*) FROM message")
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, hashlib.sha256).hexdigest()

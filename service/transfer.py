@@ -206,20 +206,16 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
     """Insert rows; those whose identifier exists are replaced as a whole. The chat sessions that this touches."""
     table = RECORDS[kind]
     names = [column.sql for column in table._meta.sorted_fields]
-    marks = ", ".join([db.database.param] * len(names))
     # A sender may still send a message again that an import has replaced.
     replaced = [column.sql for column in table._meta.sorted_fields[1:] if column is not Message.client_message_id]
     replace = ", ".join(f"{name} = excluded.{name}" for name in replaced)
-    sql = (
-        f'INSERT INTO "{table._meta.table_name}" ({", ".join(names)}) VALUES ({marks}) '
-        f"ON CONFLICT ({names[0]}) DO UPDATE SET {replace}"
-    )
     identifiers = [row[0] for row in rows]
     before = sessions_of(table, identifiers)
     if table is User:
         for row in rows:
             User.end_sessions_of_another_password(*(row[names.index(name)] for name in ('"id"', '"password_hash"')))
-    db.database.execute_many(sql, rows)
+    otherwise = f"ON CONFLICT ({names[0]}) DO UPDATE SET {replace}"
+    db.database.fill(f'"{table._meta.table_name}"', names, rows, otherwise)
     return before | sessions_of(table, identifiers)
 
 

@@ -868,7 +868,7 @@ def costs(client: Client, app: App) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not is_chosen(), reason="SQLite looks at every bot of an app, in the index of the feed")
+@pytest.mark.skipif(not is_chosen(), reason="SQLite has one of its own, see test_trigrams")
 def test_on_postgresql_a_word_is_looked_up_in_the_index_of_trigrams(alice, shop, crowd):
     crowd(3_000)
     db.database.execute_sql("VACUUM ANALYZE bot")

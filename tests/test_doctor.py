@@ -142,6 +142,13 @@ OF_A_FILE = {
         "tables",
         "the index bot_answer_bot_id_id is not as this program makes it",
     ),
+    "unindexed bot": Plant("DELETE FROM bot_number", "derived", f"bot {HILDA}: searches do not find it"),
+    "no trigger": Plant("DROP TRIGGER bot_changed", "tables", "there is no trigger bot_changed"),
+    "other trigger": Plant(
+        "DROP TRIGGER bot_deleted; CREATE TRIGGER bot_deleted AFTER DELETE ON bot BEGIN SELECT 1; END",
+        "tables",
+        "the trigger bot_deleted is not as this program makes it",
+    ),
     "no journal": Plant("PRAGMA journal_mode = delete", "file", "is not in WAL mode", "warning"),
 }
 
@@ -150,7 +157,7 @@ def plant(data: Path, sql: str) -> None:
     with another_connection(at(data)) as connection:
         if not postgres.is_chosen():
             connection.execute("PRAGMA foreign_keys = 0")
-        for statement in sql.split("; ") if "TRIGGER" not in sql else [sql]:
+        for statement in re.split("; (?!END)", sql):
             connection.execute(statement)
 
 

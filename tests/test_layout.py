@@ -176,6 +176,10 @@ class TestTheSchema:
             said["bot_feed"] = said["bot_feed"].replace(f", {step_2.FILTERED})", ")")
             for _, _, found in migrated.values():  # where nulls come first, some lists read no other index; see step 1
                 found |= {name: sql.replace(" NULLS FIRST", "") for name, sql in found.items()}
+        else:  # where an index of trigrams is kept in tables; see step 5
+            beside = {name for name in migrated if name.startswith(("bot_number", "bot_trigrams"))}
+            assert "bot_trigrams" in beside
+            migrated = {name: made for name, made in migrated.items() if name not in beside}
         assert set(migrated) == set(declared)
         for table, expected in declared.items():
             assert migrated[table] == expected, table

@@ -33,8 +33,10 @@ __all__ = [
     "Sqlite",
     "Table",
     "Unusable",
+    "among",
     "bulk_write",
     "close_database",
+    "clue",
     "contains",
     "database",
     "forget_database",
@@ -267,6 +269,16 @@ def _is_timeless(table: type[Table]) -> bool:
 def contains(column: Any, text: Any) -> Any:
     """The condition that a column holds a `sought` text somewhere, letter for letter."""
     return database.contains(column, text)
+
+
+def clue(column: Any, text: str) -> str:
+    """What leads to the few rows that may hold a text in a column; empty where they are many, or unknown."""
+    return str(database.clue(column, text))
+
+
+def among(table: type[Table], clue: Any) -> Any:
+    """The condition that a row of a table is among those that a `clue` leads to."""
+    return database.among(table, clue)
 
 
 def sought(text: str) -> str:

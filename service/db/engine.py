@@ -131,6 +131,14 @@ class Engine:
         """The condition that a column holds a `sought` text somewhere, letter for letter."""
         raise NotImplementedError
 
+    def clue(self, column: Any, text: str) -> str:
+        """What leads to the few rows that may hold a text in a column; empty where they are many, or unknown."""
+        return ""
+
+    def among(self, table: Any, clue: Any) -> Any:
+        """The condition that a row of a table is among those that a `clue` leads to."""
+        raise NotImplementedError
+
     def state(self) -> Any:
         """Something that differs when another connection has committed anything since."""
         raise NotImplementedError
@@ -152,10 +160,10 @@ class Engine:
         with exceptions, closing(self.cursor()) as cursor:  # type: ignore[attr-defined]
             cursor.executemany(sql, rows)
 
-    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Insert very many rows into a table; names are quoted already."""
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], otherwise: str = "") -> None:
+        """Insert very many rows into a table, or do `otherwise` where one is there; names are quoted already."""
         marks = ", ".join([self.param] * len(columns))  # type: ignore[attr-defined]
-        self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {otherwise}", rows)
 
     def adapt(self, statement: str) -> str:
         """A statement of a migration as this database takes it."""

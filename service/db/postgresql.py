@@ -248,8 +248,11 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         known = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()"
         return tuple(self.execute_sql(known).fetchone())
 
-    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """By COPY, which takes a quarter of the time."""
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], otherwise: str = "") -> None:
+        """By COPY, which takes a quarter of the time, but knows no other way."""
+        if otherwise:
+            super().fill(table, columns, rows, otherwise)
+            return
         into = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with exceptions, self.cursor() as cursor, cursor.copy(into) as lines:
             for row in rows:

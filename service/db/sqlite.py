@@ -5,13 +5,15 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import peewee
 
+from service.db import trigrams
 from service.db.engine import Elsewhere, Engine, Order, Unusable, exceptions, reason
 from service.db.files import PRIVATE, Hold, create, put_in_place
 from service.db.memory import give_room
@@ -28,6 +30,7 @@ LINGERING = 0.1  # seconds that they may take in all, when disk or processor are
 BRIEFLY = 1_000  # milliseconds in which several requests wait for others who write, before each waits for itself
 STEPS = 5_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
 READS = ("SELECT ", "BEGIN DEFERRED")
+ROWS = 500  # of a statement that inserts many: it takes 32,766 values
 
 # Order matters: nothing that touches the file comes before the busy timeout, which `timeout=` sets.
 PRAGMAS = (
@@ -187,6 +190,23 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     def contains(self, column: Any, text: Any) -> Any:
         return peewee.fn.instr(column, text) > 0
+
+    def clue(self, column: Any, text: str) -> str:
+        return trigrams.clue(self, column, text)
+
+    def among(self, table: Any, clue: Any) -> Any:
+        return trigrams.among(table, clue)
+
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], otherwise: str = "") -> None:
+        """Where trigrams are kept, many rows to a statement: with each, FTS5 writes a part of its index."""
+        if table.strip('"') not in trigrams.INDEXED:
+            super().fill(table, columns, rows, otherwise)
+            return
+        into, marks = f"INSERT INTO {table} ({', '.join(columns)})", f"({', '.join('?' * len(columns))})"
+        rows = iter(rows)
+        while some := list(islice(rows, ROWS)):
+            values = ", ".join([marks] * len(some))
+            self.execute_sql(f"{into} VALUES {values} {otherwise}", list(chain.from_iterable(some)))
 
     def state(self) -> Any:
         return self.execute_sql("PRAGMA data_version").fetchone()

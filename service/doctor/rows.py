@@ -15,6 +15,8 @@ from service.settings import Settings
 
 LEEWAY = clock.MINUTE  # by which clocks may differ
 MEND = "`export` to a file and `import` it again to settle it"
+UNINDEXED = """SELECT id FROM bot WHERE id NOT IN
+    (SELECT bot_id FROM bot_number WHERE number IN (SELECT rowid FROM bot_trigrams)) ORDER BY id"""
 
 
 def check_keys(_: Settings) -> Iterator[Finding]:
@@ -110,6 +112,8 @@ def check_derived(_: Settings) -> Iterator[Finding]:
         for id, kept, *texts in db.database.stream(f"SELECT id, search_text, {', '.join(SEARCHED)} FROM bot"):
             if kept != searchable(texts):
                 yield f"bot {id}: searches go through another text than it has: {MEND}"
+        for (id,) in db.database.stream(UNINDEXED) if db.database.kind == "sqlite" else ():
+            yield f"bot {id}: searches do not find it: `copy` to a new database"
 
     with db.snapshot():
         yield from each("derived", wrong(), "totals, owners and searched texts agree with what they come from")

@@ -62,17 +62,19 @@ def check_tables(_: Settings) -> Iterator[Finding]:
     if usual.kind == "sqlite":
         other = [name for name in made if found.get(name, made[name]) != made[name]]
         missing += [f"the {name} is not as this program makes it: {advice}" for name in other]
-        strange = usual.execute_sql("SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view')")
-        missing += [f"there is a {kind} {name}, which this program does not make: drop it" for kind, name in strange]
+        acting = usual.execute_sql("SELECT type || ' ' || name FROM sqlite_schema WHERE type IN ('trigger', 'view')")
+        strange = [name for (name,) in acting if name not in made]
+        missing += [f"there is a {name}, which this program does not make: drop it" for name in strange]
     yield from each("tables", missing, f"{len(TABLES)} tables and their indexes are there")
 
 
 def parts() -> dict[str, str]:
-    """The tables, columns and indexes of the open database, with the SQL of those that a file has SQL of."""
+    """The tables, columns, indexes and triggers of the open database, with the SQL of those that a file has SQL of."""
     found: dict[str, str] = {}
     sql: dict[str, str] = {}
     if db.database.kind == "sqlite":
         sql = dict(db.database.execute_sql("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
+        found = {f"trigger {name}": text for name, text in sql.items() if text.startswith("CREATE TRIGGER")}
     for table in db.database.get_tables():
         found[f"table {table}"] = sql.get(table, "")
         found |= {f"column {table}.{column.name}": "" for column in db.database.get_columns(table)}

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import peewee
 
-from service import clock, formats
+from service import clock, db, formats
 from service.db import Order, Page, Position, Prepared, Table, contains, page, prepared, render, sought, write
 from service.errors import BotNotFound
 from service.fields import NEVER, Boolean, Identifier, JsonAsBytes, Number, Text, Timestamp, Word, reference
@@ -110,7 +110,11 @@ class Bot(Table):
         """
         filters = {name: value for name, value in exact.items() if value}
         if search.strip():
-            filters["search"] = sought(formats.fold(search.strip()))
+            text = formats.fold(search.strip())
+            filters["search"] = sought(text)
+            clue = db.clue(cls.search_text, text)
+            if clue:
+                filters["clue"] = clue
         return _bots(app_id, *filters.values(), shown=shown, filters=tuple(filters))
 
     class Meta:
@@ -119,12 +123,16 @@ class Bot(Table):
 
 @prepared
 def _bots(app_id: str, *values: Any, shown: bool, filters: tuple[str, ...]) -> Any:
-    found = Bot.select().where(Bot.app_id == app_id)
+    # Where few are asked about, no index of an app's bots is to lead through all of them.
+    app = peewee.fn.coalesce(Bot.app_id, "") if "clue" in filters else Bot.app_id
+    found = Bot.select().where(app == app_id)
     if shown:
         found = found.where(Bot.shown())
     for name, value in zip(filters, values, strict=True):
         if name == "search":
             found = found.where(contains(Bot.search_text, value))
+        elif name == "clue":
+            found = found.where(db.among(Bot, value))
         elif name == "country":
             found = found.where(peewee.fn.upper(Bot.country) == value)
         else:

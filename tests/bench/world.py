@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 SHOP, ALICE, BOB, TALK, NOTES, OTHERS, LONG, SHORT = (f"00000000-0000-4000-8000-{number:012}" for number in range(1, 9))
 EMAIL, PASSWORD = "alice@example.com", "correct horse battery staple"
 START = "2026-01-01T00:00:00.000Z"
-RARE = "narwhal"  # a word in 20 bots, so that a search must look at all of them
+RARE = "narwhal"  # a word in 20 bots
 
 WORDS = "the parcel you ordered leaves today and Zoë asks whether plans for 東京 still hold, please tell us"
 PIN_SESSIONS, PINS_EACH = 8, 60

@@ -1,0 +1,40 @@
+"""Step 5: an index of trigrams, in which searches of bots look first on SQLite; PostgreSQL has one since step 2.
+
+It goes by numbers of its own: a row that has no number as its key may get another one whenever the file is rewritten.
+"""
+
+LEARN = """INSERT INTO bot_trigrams (rowid, search_text)
+    SELECT number, new.search_text FROM bot_number WHERE bot_id = new.id;"""
+FORGET = """INSERT INTO bot_trigrams (bot_trigrams, rowid, search_text)
+    SELECT 'delete', number, old.search_text FROM bot_number WHERE bot_id = old.id;"""
+
+TRIGGERS = (
+    f"""CREATE TRIGGER bot_inserted AFTER INSERT ON bot BEGIN
+        INSERT INTO bot_number (bot_id) VALUES (new.id);
+        {LEARN}
+    END""",
+    f"""CREATE TRIGGER bot_changed AFTER UPDATE OF id, search_text ON bot
+        WHEN old.id <> new.id OR old.search_text <> new.search_text BEGIN
+        {FORGET}
+        UPDATE bot_number SET bot_id = new.id WHERE bot_id = old.id;
+        {LEARN}
+    END""",
+    f"""CREATE TRIGGER bot_deleted AFTER DELETE ON bot BEGIN
+        {FORGET}
+        DELETE FROM bot_number WHERE bot_id = old.id;
+    END""",
+)
+
+STATEMENTS: tuple[dict[str, str], ...] = tuple(
+    {"sqlite": statement}
+    for statement in (
+        "CREATE TABLE bot_number (number INTEGER NOT NULL PRIMARY KEY, bot_id TEXT NOT NULL UNIQUE)",
+        """CREATE VIRTUAL TABLE bot_trigrams USING fts5 (
+            search_text, content='', detail=none, tokenize='trigram case_sensitive 1'
+        )""",
+        "INSERT INTO bot_number (bot_id) SELECT id FROM bot ORDER BY id",
+        """INSERT INTO bot_trigrams (rowid, search_text)
+            SELECT number, search_text FROM bot_number JOIN bot ON bot.id = bot_id ORDER BY number""",
+        *TRIGGERS,
+    )
+)
