@@ -6,6 +6,7 @@ died takes its seat and counts on from there, so no counter ever goes backwards.
 cell for each of the declared ones, whatever addresses are asked for.
 """
 
+import math
 import mmap
 import os
 import platform
@@ -119,6 +120,11 @@ class Board:
             cells[place] += 1
 
     # Reading.
+
+    def elsewhere(self) -> float:
+        """Connections that another worker has on average; without another, more than any."""
+        others = self.seats - 2
+        return (self.total(CONNECTIONS) - self._cells[self._base + CONNECTIONS]) / others if others > 0 else math.inf
 
     def total(self, cell: int) -> float:
         """A number, summed over all seats."""

@@ -5,6 +5,7 @@ With a small application in this process, and with the real server where descrip
 
 import contextlib
 import json
+import math
 import re
 import resource
 import socket
@@ -17,8 +18,10 @@ from typing import Any
 
 import pytest
 
+from service import metrics
 from service import server as package
-from service.server import connection, reading
+from service.server import Server, connection, listen, reading
+from service.settings import Settings
 from tests.serving import chat, fill, serving
 from tests.test_waiting import HELLO, House, finished
 
@@ -222,11 +225,12 @@ def test_no_more_wait_than_leave_half_of_the_room(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(package, "MOST", 20)
     shop = Shop()
     try:
-        waiters = [shop.ask("/wait/20/news", who=str(number)) for number in range(15)]
-        assert [finished(waiter) for waiter in waiters[10:]] == [HELLO] * 5
+        waiters = [shop.ask("/wait/20/news", who=str(number)) for number in range(10)]
+        shop.settle(10)
+        assert [finished(shop.ask("/wait/20/news", who=str(number))) for number in range(5)] == [HELLO] * 5
         shop.settle(10)
         shop.happen("news")
-        assert [finished(waiter) for waiter in waiters[:10]] == [HELLO] * 10
+        assert [finished(waiter) for waiter in waiters] == [HELLO] * 10
     finally:
         shop.stop()
 
@@ -467,3 +471,30 @@ def test_what_is_not_ascii_in_a_header_goes_out_as_utf_8(shop: House) -> None:
 
     shop.server.application = answer
     assert "\r\nLocation: /é\r\n".encode() in everything(shop.connect(LAST))
+
+
+@pytest.mark.parametrize(("elsewhere", "taken"), [(math.inf, 64), (0, 4), (20, 24), (-9, 1)])
+def test_of_many_that_come_at_once_a_worker_takes_its_share(
+    elsewhere: float, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, many in one turn, so that none waits for the answers to others; else about as many as others have."""
+    monkeypatch.setattr(metrics.board, "elsewhere", lambda: elsewhere)
+    monkeypatch.setattr(package, "GRACE", 0.0)
+    server = Server(lambda *_: [], listen("127.0.0.1", 0), Settings())
+    with contextlib.ExitStack() as stack:
+        for _ in range(70):
+            stack.enter_context(socket.create_connection(server.socket.getsockname()))
+        server.handle_accept()
+        assert len(server.active_channels) == taken
+        server.run_until(lambda: True)
+
+
+def test_a_worker_knows_how_many_connections_another_has_on_average() -> None:
+    board = metrics.Board(3)
+    assert metrics.Board().elsewhere() == metrics.Board(1).elsewhere() == math.inf
+    for process, connections in ((70_001, 5), (70_002, 9), (70_003, 40)):
+        seat = board.free_seat()
+        board.sit(seat, process)
+        board.sit(seat, 0)  # as it is in the worker itself
+        board.tell(connections, 0, 0)
+    assert board.elsewhere() == 7

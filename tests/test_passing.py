@@ -12,12 +12,13 @@ import peewee
 import pytest
 
 from service import db
-from service.db import engine, sqlite
+from service.db import engine, passing, sqlite
 from service.models import Feedback, LoginAttempt, User
 from service.server import Server, connection, listen
 from service.settings import Settings
 from tests.conftest import PASSWORD, Client
 from tests.postgres import on_sqlite_alone
+from tests.trouble import another_connection
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT i FROM n"
 SLOW = f"SELECT count(*) FROM ({NUMBERS})"
@@ -96,7 +97,7 @@ def told(asking: http.client.HTTPConnection) -> tuple[int, Any]:
 @pytest.fixture
 def house(application: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     for name in ("PASSING", "LINGERING"):  # this machine may be busy
-        monkeypatch.setattr(sqlite, name, 5.0)
+        monkeypatch.setattr(passing, name, 5.0)
     made = House(application, settings)
     yield made
     made.stop()
@@ -132,7 +133,7 @@ class TestInPassing:
 
         find = User.preferences_of
         monkeypatch.setattr(User, "preferences_of", look)
-        monkeypatch.setattr(sqlite, "PASSING", 0.01)
+        monkeypatch.setattr(passing, "PASSING", 0.01)
         assert house.call("GET", "/users/me/settings", token=alice.token)[0] == 200
         assert house.threads["GET /users/me/settings"] == [HERE, APART]
 
@@ -151,7 +152,7 @@ class TestInPassing:
     def test_a_read_stops_when_its_time_is_over_and_the_next_has_its_own(
         self, application: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite, "PASSING", 0.02)
+        monkeypatch.setattr(passing, "PASSING", 0.02)
         begun = time.monotonic()
         with db.in_passing(), pytest.raises(peewee.OperationalError, match="interrupted"):
             db.database.execute_sql(SLOW)
@@ -168,6 +169,15 @@ class TestInPassing:
         assert not engine.Engine().is_in_passing()
 
 
+@contextlib.contextmanager
+def somebody_writing() -> Iterator[None]:
+    """Another process, say."""
+    with another_connection() as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@on_sqlite_alone
 class TestTogether:
     def test_writes_that_came_meanwhile_have_one_commit(self, house: House, alice: Client) -> None:
         blocked, go_on = house.block()
@@ -182,6 +192,34 @@ class TestTogether:
         assert house.sizes == [1, 5]
         assert descriptions() == ["0", "1", "2", "3", "4", "first"]
         assert house.threads["POST /feedback"] == [TOGETHER] * 6
+
+    def test_it_is_written_as_soon_as_others_have_written(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And with it all that has come in the meantime; a busy handler of SQLite's would sleep on for a while."""
+        monkeypatch.setattr(sqlite, "BRIEFLY", 60.0)
+        with somebody_writing():
+            asked = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(3)]
+            while house.server.batches.count() < 2:
+                time.sleep(0.01)
+            looks, sleep = list[float](), time.sleep
+            monkeypatch.setattr(time, "sleep", lambda seconds: looks.append(seconds) or sleep(seconds))
+            while len(looks) < 3:
+                pass
+        assert [told(asking)[0] for asking in asked] == [201] * 3
+        assert set(looks) == {sqlite.LOOK} and house.sizes == [3]
+        assert house.threads["POST /feedback"] == [TOGETHER] * 3
+
+    def test_who_may_not_write_for_long_waits_elsewhere(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite, "BRIEFLY", 0.01)
+        with somebody_writing():
+            asked = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(3)]
+            while house.threads.get("POST /feedback") != [APART] * 3:
+                time.sleep(0.01)
+        assert [told(asking)[0] for asking in asked] == [201] * 3
+        assert house.sizes[0] == 0
 
     def test_no_answer_goes_out_before_the_commit(self, house: House, alice: Client) -> None:
         def look() -> None:

@@ -3,10 +3,9 @@
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from service.db import trigrams
 from service.db.engine import Elsewhere, Engine, Order, Unusable, exceptions, reason
 from service.db.files import PRIVATE, Hold, create, put_in_place
 from service.db.memory import give_room
+from service.db.passing import Passing
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
@@ -25,9 +25,8 @@ give_room(sqlite3)
 log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
-PASSING = 0.005  # seconds of the processor that reads in passing may take
-LINGERING = 0.1  # seconds that they may take in all, when disk or processor are busy
-BRIEFLY = 1_000  # milliseconds in which several requests wait for others who write, before each waits for itself
+BRIEFLY = 1.0  # seconds in which several requests wait for others who write, before each waits for itself
+LOOK = 0.005  # seconds between two looks whether it is their turn; whoever writes next reads anew what changed
 STEPS = 5_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
 READS = ("SELECT ", "BEGIN DEFERRED")
 ROWS = 500  # of a statement that inserts many: it takes 32,766 values
@@ -62,32 +61,11 @@ def hold(folder: Path) -> Hold:
         raise Unusable(f"a backup is being restored into {folder}: wait until that has ended") from None
 
 
-class _Passing(threading.local):
-    """The time in which this thread reads in passing."""
-
-    until = 0.0  # on the monotonic clock; 0.0 while it may take its time
-    worked_until = 0.0  # on the clock of what it has worked, from the first look at that on
-    writes = False  # which others wait for as well, but take what they take
-
-    def __enter__(self) -> None:
-        self.until, self.worked_until = time.monotonic() + LINGERING, 0.0
-
-    def __exit__(self, *_: object) -> None:
-        self.until = 0.0
-
-    def is_over(self) -> bool:
-        if not self.until or self.writes:
-            return False
-        worked = time.thread_time()
-        self.worked_until = self.worked_until or worked + PASSING
-        return worked > self.worked_until or time.monotonic() > self.until
-
-
 class Sqlite(Engine, peewee.SqliteDatabase):
     """One file. Whoever writes holds its one write lock, whatever is written."""
 
     kind = "sqlite"
-    _passing = _Passing()
+    _passing = Passing()
 
     def __init__(self, folder: Path) -> None:
         path = folder / FILE_NAME
@@ -118,8 +96,9 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     @contextmanager
     def together(self) -> Iterator[Any]:
-        self.execute_sql(f"PRAGMA busy_timeout = {BRIEFLY}")
-        with self.write():
+        self.execute_sql("PRAGMA busy_timeout = 0")
+        with ExitStack() as transaction:
+            self._take_turn(transaction)
             self._passing.until, self._passing.writes = math.inf, True
             try:
                 yield self.atomic
@@ -127,6 +106,18 @@ class Sqlite(Engine, peewee.SqliteDatabase):
                     raise peewee.OperationalError("no transaction is active")
             finally:
                 self._passing.until, self._passing.writes = 0.0, False
+
+    def _take_turn(self, transaction: ExitStack) -> None:
+        """Begin to write as soon as others let us: SQLite itself would look more and more seldom, and miss its turn."""
+        until = time.monotonic() + BRIEFLY
+        while True:
+            try:
+                transaction.enter_context(self.write())
+                return
+            except peewee.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+            time.sleep(LOOK)
 
     def is_in_passing(self) -> bool:
         return bool(self._passing.until)

@@ -45,6 +45,8 @@ DESCRIPTORS = 10_240  # that a process may have open, if the system lets it; mac
 MOST = 4_000  # connections of a process, if half of its descriptors are that many; databases and uploads want some too
 UNREAD = 64 * 1024 * 1024  # bytes of answers that clients do not read
 UNSENT = 128 * 1024  # bytes of answers that the kernel takes before they can be sent; else megabytes for each client
+AHEAD = 4  # connections that a worker may have more than others before it takes one in at a turn
+AT_ONCE = 64  # that it takes in at a turn
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 LOOK = 1.0  # seconds between two looks at how long connections have had
 REST = 0.5  # seconds without new connections, when one could not be had
@@ -146,7 +148,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         return bool(self.accepting) and not self.is_busy
 
     def handle_accept(self) -> None:
-        self.take_in()
+        """Take in a connection, and more of those that wait unless other workers have fewer."""
+        fair = metrics.board.elsewhere() + AHEAD - len(self.active_channels)
+        for _ in range(int(max(1, min(fair, AT_ONCE)))):
+            if not self.take_in() or self.is_busy:
+                break
 
     def set_socket_options(self, conn: socket.socket) -> None:
         super().set_socket_options(conn)

@@ -1,8 +1,9 @@
 """Requests that write, answered together: one commit, and so one wait for the disk, for all that came meanwhile."""
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -45,7 +46,8 @@ class Batches:
         self._thread.join()
 
     def _run(self) -> None:
-        while batch := self._taken():
+        while (first := self._queue.get()) is not None:
+            batch = [first]
             try:
                 self._answer(batch)
             except Exception:
@@ -55,32 +57,34 @@ class Batches:
                 self.wake()
         close_database()
 
-    def _taken(self) -> list[Any]:
-        """What waits, once anything does; nothing at the end."""
-        batch = [self._queue.get()]
-        try:
-            while len(batch) < MOST and batch[-1] is not None:
-                batch.append(self._queue.get_nowait())
-        except Empty:
-            pass
-        if batch[-1] is None and len(batch) > 1:
-            self._queue.put(None)
-        return [channel for channel in batch if channel is not None]
+    def _waiting(self) -> Iterator[Any]:
+        """What waits by now, as long as there is room for it."""
+        with contextlib.suppress(Empty):
+            for _ in range(MOST - 1):
+                channel = self._queue.get_nowait()
+                if channel is None:
+                    self._queue.put(None)
+                    return
+                yield channel
 
     def _answer(self, batch: list[Any]) -> None:
-        left, made, is_over = list(batch), [], False
+        """Answer the first of a batch, and what has come by the time that it is our turn."""
+        made, late, is_over = [], set[Any](), False
         try:
             with self.together() as apart:
+                batch += self._waiting()
                 for channel in batch:
                     channel.see_who_is_there()
                     try:
                         with apart():
                             made.append((channel, channel.make()))
                     except Elsewhere:
-                        left.remove(channel)
+                        late.add(channel)
                         self.elsewhere(channel)
                 is_over = True
         except (Exception, Elsewhere) as error:
+            batch += [] if is_over else self._waiting()
+            left = [channel for channel in batch if channel not in late]
             if is_over:
                 log.error("%s requests could not be committed: %s", len(left), error)
                 made = [(channel, channel.make(is_refused=True)) for channel in left]

@@ -194,7 +194,11 @@ def filled_up(folder: Path, times: int) -> Figure:
 
 
 def turned_read_only(folder: Path) -> Figure:
-    """An ext4 that gives up, as after an error of its disk, and is repaired."""
+    """An ext4 that gives up, as after an error of its disk, and is repaired.
+
+    While it does, Linux says of a sync that is under way that it has succeeded, and throws away what was to be synced:
+    one process that only writes and syncs sees that once in forty times, two on one file once in five.
+    """
     image, place = folder / "image", folder / "disk"
     with image.open("wb") as file:
         file.truncate(160 * 2**20)
@@ -207,7 +211,8 @@ def turned_read_only(folder: Path) -> Figure:
             readers = Readers(crew, server)
             with crew.at_work(server), readers.at_work():
                 until(everybody_writes(crew), "nobody can write")
-                subprocess.run(["mount", "-o", "remount,abort", str(place)], capture_output=True)
+                with crew.in_doubt():
+                    subprocess.run(["mount", "-o", "remount,abort", str(place)], capture_output=True)
                 before = readers.read
                 until(lambda: crew.tally["refused"] > 50, "writes are not refused")
                 time.sleep(0.5)

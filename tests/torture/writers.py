@@ -7,6 +7,7 @@ import contextlib
 import functools
 import http.client
 import json
+import math
 import random
 import threading
 import time
@@ -229,6 +230,9 @@ class Writer:
             self.crew.tally["lost"] += 1
             raise Unanswered from error
         self.crew.longest = max(self.crew.longest, time.monotonic() - begun)
+        if begun < self.crew.in_doubt_until:
+            self.crew.tally["doubtful"] += 1
+            raise Unanswered
         if answer.status == 503:
             assert answer.error == (503, "storage_unavailable") and answer.headers["Retry-After"], answer.raw
             self.crew.tally["refused"] += 1
@@ -267,6 +271,7 @@ class Crew:
         self.data, self.seed = data, seed
         self.tally: Counter[str] = Counter()
         self.longest = 0.0  # seconds that an answer took
+        self.in_doubt_until = 0.0  # whatever is answered to a request that was begun before
         self.faults: list[str] = []
         self.about: dict[str, Any] = {}  # what a request, by its identifier, creates or changes, and into what
         self.server: Served | None = None
@@ -279,6 +284,15 @@ class Crew:
         connection = self.server.connect()
         connection.connect()
         return connection
+
+    @contextlib.contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """A moment in which nobody can say what an answer is worth."""
+        self.in_doubt_until = math.inf
+        try:
+            yield
+        finally:
+            self.in_doubt_until = time.monotonic()
 
     @contextlib.contextmanager
     def at_work(self, server: Served) -> Iterator[None]:
