@@ -17,6 +17,7 @@ from tests.bench.processes import resident_bytes
 from tests.bench.works import API, WORKS
 
 MANY = 64  # connections of readers, and of writers
+QUIET = 0.5  # seconds in which a server answers what the last load has left behind
 
 
 class Claim(NamedTuple):
@@ -74,6 +75,7 @@ def together(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
             written = writers.seen()
             refused += sum(seen.refused + seen.broken for seen in (alone, readers, written))
             ratios.append(readers.p99 / alone.p99)
+            time.sleep(QUIET)
     yield Claim(f"p99 of {MANY} readers beside {MANY} writers, against alone", statistics.median(ratios), "×", 3)
     yield Claim("requests of these that failed", refused, "", 0)
 
