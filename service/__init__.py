@@ -5,6 +5,7 @@
     clock          time and identifiers; never backwards
     terminal       texts of others on their way to a terminal or a log
     logs           log lines, for people or for programs
+    remembering    functions that are asked about the same few texts
     metrics        numbers for Prometheus, added up over the workers
     errors/        the refusals a client can meet
     pictures/      strangers' pictures in, safe avatars out; the only importer of Pillow

@@ -5,6 +5,7 @@ Where the document lists no 400 for an operation, garbage becomes a value that s
 
 import copy
 import functools
+import inspect
 import json
 import math
 import re
@@ -17,11 +18,11 @@ from msgspec import Struct
 
 from service.db import Position
 from service.errors import BadRequest, InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
+from service.remembering import remembered
 from service.shapes import Writes, convert, hints_of, may_be_empty, readers, resolve
 from service.signature import LowerBound, UpperBound
 
 DEEPEST = 100
-USUAL = 200  # characters of a query
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
 
 _Place = tuple[()] | tuple[Any, str | int]  # inside another: that one, and the name or index of the step
@@ -79,7 +80,7 @@ def read_form(raw: bytes, content_type: str, kind: type[Struct]) -> Any:
     """A form of texts (application/x-www-form-urlencoded) as declared. Raises InvalidBody or InvalidParameter."""
     if content_type.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
         raise InvalidBody("Content-Type: expected application/x-www-form-urlencoded.")
-    form, *_ = _read_parameters.__wrapped__(raw.decode("latin-1"), kind, False)  # not to be kept: it may be a password
+    form, *_ = inspect.unwrap(_read_parameters)(raw.decode("latin-1"), kind, False)  # not kept: it may be a password
     return form
 
 
@@ -99,8 +100,7 @@ def read_query(
     `locate` turns the text of a cursor into a position, given the query without it. Raises InvalidParameter or
     InvalidCursor, which name the parameter, unless the operation is lenient.
     """
-    read = _read_parameters if len(text) <= USUAL else _read_parameters.__wrapped__
-    known, cursor, found = read(text, kind, lenient)
+    known, cursor, found = _read_parameters(text, kind, lenient)
     query, faults = copy.copy(known), [*found]
     if cursor:
         try:
@@ -113,14 +113,11 @@ def read_query(
     return query, [f"{name}: {str(fault).removeprefix(name + ': ')}" for name, fault in faults]
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(200)
 def _read_parameters(
     text: str, kind: type[Struct], lenient: bool
 ) -> tuple[Any, list[str], list[tuple[str, Exception]]]:
-    """The query as far as its text alone tells, what stands for its cursor, and the faults that are told of.
-
-    The same text comes with request after request. Raises InvalidParameter.
-    """
+    """The query as far as its text alone tells, what stands for its cursor, and the faults. Raises InvalidParameter."""
     given, faults = _parameters(text), list[tuple[str, Exception]]()
     values: dict[str, Any] = {}
     cursor: list[str] = []

@@ -1,6 +1,5 @@
 """The settings document of a user: what it may hold, its defaults, and how patches change it."""
 
-import functools
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,11 +8,11 @@ from msgspec import Meta, Struct
 from service import clock, formats
 from service.errors import InvalidBody
 from service.fields import compact_json
+from service.remembering import remembered
 from service.shapes import convert
 
 LARGEST = 64 * 1024  # bytes of the document
 DEEPEST = 8  # levels
-USUAL = 1024  # characters of a stored one
 
 LanguageTag = Annotated[str, Meta(min_length=1, max_length=64, description="A BCP 47 tag."), formats.language_tag]
 ReplyLanguage = Annotated[str, Meta(max_length=64, description="A BCP 47 tag, or empty."), formats.language_tag]
@@ -85,13 +84,9 @@ def check(document: dict[str, Any]) -> dict[str, Any]:
     return stored
 
 
+@remembered(1024)
 def read(stored: str) -> dict[str, Any]:
-    """A stored text as a document with all defaults, which nobody may change: most users' are the same."""
-    return (_read if len(stored) <= USUAL else _read.__wrapped__)(stored)
-
-
-@functools.lru_cache(maxsize=256)
-def _read(stored: str) -> dict[str, Any]:
+    """A stored text as a document with all defaults, which nobody may change: most users have the same."""
     return complete(msgspec.json.decode(stored))
 
 

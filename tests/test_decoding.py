@@ -1,15 +1,20 @@
 """Bodies and query strings: what is taken, what is refused and where the fault is said to be (contract, section 2)."""
 
 import json
+import secrets
 import time
+from typing import Annotated
 
 import pytest
+from msgspec import Meta, Struct
 
 from service import clock
-from service.decoding import read_json
+from service.db import Position
+from service.decoding import read_form, read_json, read_query
 from service.errors import InvalidBody, InvalidJson
 from service.models import Notification
 from service.shapes import convert
+from service.signature import Form
 from tests.samples import NOBODY, Everything, eve_fixture  # noqa: F401
 
 
@@ -424,3 +429,44 @@ def test_timestamps_read_are_timestamps_written() -> None:
     for stamp in ("2026-11-20T10:00:00.000Z", "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"):
         assert clock.read_timestamp(stamp) == stamp
         assert clock.timestamp(clock.milliseconds(stamp)) == stamp
+
+
+looked_at: list[str] = []  # the texts that were read, each time
+
+
+def look_at(text: str) -> str:
+    looked_at.append(text)
+    return text
+
+
+class Searched(Struct):
+    q: Annotated[str, Meta(), look_at] = ""
+
+
+class Told(Form):
+    password: Annotated[str, Meta(), look_at] = ""
+
+
+def query_of(text):
+    return read_query(text, Searched, False, lambda *_: Position())[0]
+
+
+def test_what_a_query_says_is_read_once_and_given_to_each_who_asks():
+    text = secrets.token_hex()
+    query_of(f"q={text}").q = "changed"
+    assert query_of(f"q={text}").q == text
+    assert looked_at.count(text) == 1
+
+
+@pytest.mark.parametrize(("length", "times"), [(200, 1), (201, 3)])
+def test_a_long_query_is_not_kept(length, times):
+    text = secrets.token_hex().ljust(length - len("q="), "x")
+    assert [query_of(f"q={text}").q for _ in range(3)] == [text] * 3
+    assert looked_at.count(text) == times
+
+
+def test_no_form_is_kept():
+    text = secrets.token_hex()
+    for _ in range(3):
+        assert read_form(f"password={text}".encode(), "application/x-www-form-urlencoded", Told).password == text
+    assert looked_at.count(text) == 3

@@ -14,12 +14,13 @@ from waitress.parser import HTTPRequestParser, ParsingError, split_uri, unquote_
 from waitress.receiver import ChunkedReceiver, FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
+from service.remembering import remembered
+
 log = logging.getLogger("cx.server")
 
 KEPT = 8 * 1024 * 1024  # bytes of a body; more than any operation takes
 KEPT_AT_ONCE = 64 * 1024 * 1024  # bytes of all bodies that this process has, in memory or in temporary files
 FIELDS = 100  # of a header
-USUAL = 1024  # characters of them
 LINE = 4096  # bytes that part the chunks of a body, or follow the last
 
 ONCE = ("HTTP_HOST", "HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH")
@@ -39,7 +40,7 @@ def _key(name: str) -> str:
     return key if key in ("", "CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
-@functools.lru_cache(256)
+@remembered(1024)
 def _read_fields(text: str) -> dict[str, str]:
     """The fields of a header; a client sends the same ones with request after request. Raises ParsingError."""
     if not HEADER.fullmatch(text):
@@ -170,8 +171,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         if rest.count("\n") > FIELDS:
             self.error, self.completed = RequestHeaderFieldsTooLarge(f"more than {FIELDS} fields"), True
             return
-        read = _read_fields if len(rest) <= USUAL else _read_fields.__wrapped__
-        self.headers = read(rest).copy()
+        self.headers = _read_fields(rest).copy()
         self.command, uri, self.version = start.groups()
         self._read_target(uri)
         self._read_end()
