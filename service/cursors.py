@@ -4,6 +4,7 @@ They survive restarts, backups and restores, because the key lives in the databa
 request is checked anew.
 """
 
+import functools
 import hashlib
 import json
 from typing import Any
@@ -50,6 +51,11 @@ def read(operation: Operation, bound_to: list[Any], text: str, query: Any) -> Po
 
 
 def _binding(operation: Operation, bound_to: list[Any], query: Any) -> str:
-    filters = {name: value for name, value in msgspec.structs.asdict(query).items() if name not in FREE}
-    named = _encode([operation.name, bound_to, filters])
+    filters = ((name, value) for name, value in msgspec.structs.asdict(query).items() if name not in FREE)
+    return _bound(operation.name, tuple(bound_to), tuple(filters))
+
+
+@functools.lru_cache(256)
+def _bound(name: str, bound_to: tuple[Any, ...], filters: tuple[tuple[str, Any], ...]) -> str:
+    named = _encode([name, bound_to, dict(filters)])
     return hashlib.sha256(named.encode()).hexdigest()[:16]

@@ -94,7 +94,7 @@ def tag_of(*what: Any) -> str:
 def unless_known(reply: Reply, if_none_match: str, tag: str = "") -> Reply:
     """An answer with its tag, or 304 for a client that has it (RFC 9110, section 13.1.2)."""
     reply.headers["ETag"] = f'"{tag or hashlib.sha256(reply.body).hexdigest()[:16]}"'
-    known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+    known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")} if if_none_match else set()
     if known & {"*", reply.headers["ETag"]}:
         return Reply(304, headers={name: reply.headers[name] for name in ("ETag", "Cache-Control")})
     return reply

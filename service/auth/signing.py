@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-from itsdangerous import BadData, BadSignature, URLSafeSerializer
+from itsdangerous import BadData, BadSignature, Signer, URLSafeSerializer
 from itsdangerous.encoding import base64_decode, base64_encode
 
 from service.models import SigningKey
@@ -73,7 +73,14 @@ def _are_due(rest: float) -> bool:
 
 
 class _Serializer(URLSafeSerializer):
-    """Texts as ours are: too short for it to be worthwhile to compress them."""
+    """Texts as ours are: too short for it to be worthwhile to compress them, and signed by one signer."""
+
+    @functools.cached_property
+    def _signer(self) -> Signer:
+        return super().make_signer()
+
+    def make_signer(self, salt: str | bytes | None = None) -> Signer:
+        return self._signer if salt is None else super().make_signer(salt)
 
     def dump_payload(self, obj: Any) -> bytes:
         return base64_encode(msgspec.json.encode(obj))

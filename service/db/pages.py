@@ -1,5 +1,6 @@
 """Pages of lists: rows that the database renders as JSON itself, from a position on, in one statement."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -74,8 +75,14 @@ def page(
     if found <= limit:
         return Page(f"[{text or ''}]".encode(), (), **known)
     text = text[: text.rindex(",\n")]  # the one row too many only told that more follow
-    last = msgspec.json.decode(text[text.rfind("\n") + 1 :])
-    return Page(f"[{text}]".encode(), tuple(last[part.column.name] for part in order), **known)
+    last = msgspec.json.decode(text[text.rfind("\n") + 1 :], type=_key_of(*(part.column.name for part in order)))
+    return Page(f"[{text}]".encode(), msgspec.structs.astuple(last), **known)
+
+
+@functools.cache
+def _key_of(*names: str) -> type[msgspec.Struct]:
+    """The members of a row that a position consists of; reading them passes over all others."""
+    return msgspec.defstruct("Key", names)
 
 
 def _beyond(order: Sequence[Order], key: Sequence[Any]) -> Iterator[Any]:
