@@ -87,6 +87,21 @@ def test_a_bot_that_holds_all_pieces_and_not_the_word_is_not_found(add, shop):
     assert found(shop, "abcdabc") == ["abcdabc"]
 
 
+def test_the_index_leads_nobody_to_bots_of_another_app_or_to_drafts(add, shop, other_shop):
+    """It knows of all bots; whose they are, and who may see them, is asked all the same."""
+    add("narwhal")
+    theirs = Bot.create(app_id=other_shop.id, status="published", name="narwhal of others")
+    Bot.create(app_id=shop.id, status="draft", name="narwhal draft")
+    Bot.create(app_id=shop.id, status="published", is_active=False, name="narwhal asleep")
+
+    def names(which, app):
+        return {bot["name"] for bot in json.loads(bytes(which(app.id, BEGINNING, 10, search="narwhal").rows))}
+
+    assert names(Bot.feed, shop) == {"narwhal"}
+    assert names(Bot.kept_by, shop) == {"narwhal", "narwhal draft", "narwhal asleep"}
+    assert names(Bot.feed, other_shop) == names(Bot.kept_by, other_shop) == {theirs.name}
+
+
 # The index follows
 
 
