@@ -52,7 +52,7 @@ def mount(*arguments: object) -> None:
     try:
         subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        reason = f"NOT TESTED: this machine mounts nothing ({error})"
+        reason = f"NOT TESTED: this machine mounts nothing ({error}: {getattr(error, 'stderr', '')})"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
@@ -141,18 +141,21 @@ def test_where_files_may_not_grow_it_is_503_until_they_may(data: Path) -> None:
 
 
 @on_sqlite_alone
-def test_on_a_read_only_disk_it_is_503(data: Path) -> None:
+def test_on_a_read_only_disk_it_is_503(data: Path, tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
     with serving(data) as running:
         token = running.log_in()
         url = show(running, token)
     with serving(data, "--threads", "1") as running:  # which opens the database with its first request
-        mount("--bind", data, data)
+        mount("--bind", data, aside)  # where the server opens nothing: what is being written to stays writable
         try:
-            mount("-o", "remount,bind,ro", data)
+            mount("-o", "remount,bind,ro", aside)
+            mount("--bind", aside, data)
             assert_unavailable(upload(running, token))
             assert running.call("GET", url).status == 200
         finally:
-            subprocess.run(["umount", "--lazy", data], check=True)
+            subprocess.run(["umount", "--lazy", data, aside], check=True)
         assert running.call("GET", url).status == 200
         url = show(running, token)  # by a thread whose connection was opened when nothing could be written
         assert running.call("GET", url).status == 200
