@@ -4,8 +4,8 @@ A request identifier, a log line that nobody can forge, the headers for browsers
 """
 
 import logging
+import random
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
@@ -13,7 +13,7 @@ from typing import Any
 
 from service import metrics
 from service.errors import InternalError
-from service.logs import Event
+from service.logs import Event, Told
 from service.origins import address_of
 from service.replies import Reply, refuse
 from service.settings import Settings
@@ -73,7 +73,7 @@ class Edge:
     def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         begun = time.perf_counter()
         offered = environ.get("HTTP_X_REQUEST_ID", "")
-        request_id = offered if _REQUEST_ID.fullmatch(offered) else secrets.token_hex(8)
+        request_id = offered if _REQUEST_ID.fullmatch(offered) else f"{random.getrandbits(64):016x}"
         environ["cx.request_id"] = request_id
         try:
             # Bytes that are not UTF-8 and slashes at the beginning are faults, and must not be lost on the way.
@@ -95,9 +95,8 @@ class Edge:
             method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
             client = environ.get("cx.client") or address_of(environ, self.settings)
             size, user = len(body), environ.get("cx.user", "")
-            log.info(
-                Answered(method, path, reply.status, round(taken * 1000, 3), size, operation, client, user, request_id)
-            )
+            told = method, path, reply.status, round(taken * 1000, 3), size, operation, client, user, request_id
+            log.handle(Told(log, Answered(*told)))
         return [body]
 
     def cross_origin(self, environ: dict[str, Any]) -> dict[str, str]:

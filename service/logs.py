@@ -8,6 +8,7 @@ ever holds query strings, headers or bodies, since nobody hands them in.
 import logging
 import sys
 import threading
+import time
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from service import clock
 from service.terminal import escape
 
 INDENT = "    "
+
+_BLANK = vars(logging.LogRecord("", logging.INFO, "", 0, None, (), None))
 
 
 class Event(Struct):
@@ -28,6 +31,13 @@ class Event(Struct):
     def sentence(self) -> str:
         """The message for programs, which have the members as well."""
         return str(self)
+
+
+class Told(logging.LogRecord):
+    """The record of an event, for `handle` of a logger; made at once, since every request makes one."""
+
+    def __init__(self, logger: logging.Logger, event: Event) -> None:
+        vars(self).update(_BLANK, name=logger.name, msg=event, created=time.time())
 
 
 class _Form(logging.Formatter):

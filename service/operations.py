@@ -16,6 +16,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from service.db import Page, Table
@@ -70,8 +71,7 @@ class Operation:
             "asks for a caller but is public": self.public and "caller" in wants,
             "does not say what it returns": returns is None,
             "fills meta but returns no page": bool(self.meta) != (get_origin(returns) is Page),
-            "returns a page but takes no cursor": bool(self.meta)
-            and hints_of(hints.get("query")).get("cursor") != Cursor,
+            "returns a page, takes no cursor": bool(self.meta) and hints_of(hints.get("query")).get("cursor") != Cursor,
             "requires a parameter but lists no 400": 400 not in self.answers and not may_be_empty(hints.get("query")),
             "creates something for nobody": self.public and self.status == 201,
         }
@@ -90,43 +90,43 @@ class Operation:
         for name, value in derived.items():  # frozen from here on
             object.__setattr__(self, name, value)
 
-    @property
+    @cached_property
     def full_path(self) -> str:
         return self.prefix + self.path
 
-    @property
+    @cached_property
     def status(self) -> int:
         """The status of success."""
         return min(self.answers)
 
-    @property
+    @cached_property
     def accepts(self) -> str:
         """The type of the body."""
         kinds = {Upload: "multipart/form-data", Form: "application/x-www-form-urlencoded"}
         own = self.body.__mro__ if isinstance(self.body, type) else ()
         return next((kinds[kind] for kind in own if kind in kinds), "application/json")
 
-    @property
+    @cached_property
     def is_page(self) -> bool:
         """Whether people meet this in a browser; the sign-in cookie counts, and refusals are pages."""
         return self.data in (Html, Moved)
 
-    @property
+    @cached_property
     def is_bare(self) -> bool:
         """Whether answers come without the envelope."""
         return isinstance(self.data, type) and issubclass(self.data, Bare)
 
-    @property
+    @cached_property
     def statuses(self) -> frozenset[int]:
         """What a client has to expect: the document's statuses, 401 wherever credentials are needed, 304 if it asks."""
         return frozenset((*self.answers, *[401] * (not self.public), *[304] * bool(self.revision)))
 
-    @property
+    @cached_property
     def is_lenient(self) -> bool:
         """The document lists no 400: garbage is never answered with an error, and never widens what is selected."""
         return 400 not in self.answers
 
-    @property
+    @cached_property
     def needed_scope(self) -> str:
         """The scope that a narrow token must have."""
         return f"{self.scope}:read" if self.scope and self.method == "GET" else self.scope

@@ -329,7 +329,7 @@ class TestDeclaringAnOperation:
             ("no_return", {}, "does not say what it returns"),
             ("told", {"meta": ("total",)}, "fills meta but returns no page"),
             ("page_without_meta", {}, "fills meta but returns no page"),
-            ("page_without_cursor", {"meta": ("total",)}, "returns a page but takes no cursor"),
+            ("page_without_cursor", {"meta": ("total",)}, "returns a page, takes no cursor"),
             ("requires_a_parameter", {"answers": (200, 401)}, "requires a parameter but lists no 400"),
             ("for_nobody", {"answers": (201, 400), "public": True}, "creates something for nobody"),
         ],

@@ -101,7 +101,7 @@ def pages(standby: postgres.Server) -> Callable[[], int]:
 
 def of_pages(server: postgres.Server) -> list[str]:
     """The statements that read a page, of a server's log."""
-    return [statement for statement in said(server) if "SELECT count(*), string_agg" in statement]
+    return [statement for statement in said(server) if "SELECT count(*), convert_to(string_agg" in statement]
 
 
 def caught_up(primary: postgres.Server, standby: postgres.Server) -> None:

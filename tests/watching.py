@@ -36,7 +36,7 @@ def nothing_changes(*tables: Any) -> Iterator[None]:
 
 def is_of_a_page(statement: tuple[str, Any]) -> bool:
     """Whether a statement reads a page of a list."""
-    counted = ("SELECT count(*), group_concat(", "SELECT count(*), string_agg(", "SELECT page.*, (SELECT count(*) ")
+    counted = ("SELECT count(*), CAST(group_", "SELECT count(*), convert_to(", "SELECT page.*, (SELECT count(*) ")
     return statement[0].startswith(counted)
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-from itsdangerous import BadData, BadSignature, Signer, URLSafeSerializer
+from itsdangerous import BadData, BadSignature, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 
 from service.models import SigningKey
@@ -23,7 +23,7 @@ _known: tuple[str, ...] = ()
 
 def sign(purpose: str, value: list[Any]) -> str:
     """A URL-safe text that carries `value`, readable by anyone; it verifies for the same purpose only."""
-    return str(_serializer(purpose, _keys()).dumps(value))
+    return _sign(purpose, _keys(), value)
 
 
 def verify(purpose: str, text: str) -> list[Any]:
@@ -44,15 +44,19 @@ def forget_keys() -> None:
     _known, _asked_at[FORGED] = (), 0.0
 
 
+def _sign(purpose: str, keys: tuple[str, ...], value: list[Any]) -> str:
+    return _signer(purpose, keys).sign(base64_encode(msgspec.json.encode(value))).decode()
+
+
 @functools.lru_cache(maxsize=1024)
 def _read(purpose: str, keys: tuple[str, ...], text: str) -> tuple[Any, ...]:
     """What a text of ours carries; the same token comes with request after request."""
-    value = _serializer(purpose, keys).loads(text)
+    value = _signer(purpose, keys).unsign(text)
     signature = text.rpartition(".")[2]
     # Base64 can be spelled in several ways; only ours is not altered.
     if base64_encode(base64_decode(signature)) != signature.encode():
         raise BadData("another spelling")
-    return tuple(value)
+    return tuple(msgspec.json.decode(base64_decode(value)))
 
 
 def _keys(rest: float = KNOWN) -> tuple[str, ...]:
@@ -72,23 +76,9 @@ def _are_due(rest: float) -> bool:
     return not _known or monotonic() - _asked_at[rest] >= rest
 
 
-class _Serializer(URLSafeSerializer):
-    """Texts as ours are: too short for it to be worthwhile to compress them, and signed by one signer."""
-
-    @functools.cached_property
-    def _signer(self) -> Signer:
-        return super().make_signer()
-
-    def make_signer(self, salt: str | bytes | None = None) -> Signer:
-        return self._signer if salt is None else super().make_signer(salt)
-
-    def dump_payload(self, obj: Any) -> bytes:
-        return base64_encode(msgspec.json.encode(obj))
-
-
 @functools.lru_cache(maxsize=256)
-def _serializer(purpose: str, keys: tuple[str, ...]) -> URLSafeSerializer:
+def _signer(purpose: str, keys: tuple[str, ...]) -> Signer:
     """What signs for a purpose: by keys of its own, which are made of ours once and not, as usual, for each text."""
     salt = f"cx.{purpose}.v1"
     derived = [hmac.digest(key.encode(), salt.encode(), hashlib.sha256) for key in keys]
-    return _Serializer(derived, salt, signer_kwargs={"key_derivation": "none", "digest_method": hashlib.sha256})
+    return Signer(derived, salt, key_derivation="none", digest_method=hashlib.sha256)

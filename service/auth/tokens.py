@@ -61,8 +61,9 @@ def authenticate(header: str) -> Caller:
     scheme, _, token = header.partition(" ")
     if not header or scheme.lower() != "bearer":
         raise Unauthenticated
-    session_id, generation = _read("access", token.strip(" "))
-    session = _open(session_id)
+    now = clock.now()
+    session_id, generation = _read("access", token.strip(" "), now)
+    session = _open(session_id, now)
     if generation > session.generation:
         raise InvalidToken
     if generation == session.generation and not session.is_generation_used:
@@ -72,7 +73,7 @@ def authenticate(header: str) -> Caller:
 
 def caller_of(session_id: str) -> Caller:
     """The caller that a login session names. Raises InvalidToken when it has ended."""
-    return _open(session_id).caller()
+    return _open(session_id, clock.now()).caller()
 
 
 def is_open(session_id: str) -> bool:
@@ -103,9 +104,9 @@ def _opened(session_id: str, now: int) -> Any:
     return LoginSession.open_sessions(now).where(LoginSession.id == session_id).select(*known, *users)
 
 
-def _open(session_id: str) -> _Login:
-    """The open login session of that identifier. Raises InvalidToken."""
-    row = _opened(session_id, clock.now()).row()
+def _open(session_id: str, now: int) -> _Login:
+    """The login session of that identifier, if it is open. Raises InvalidToken."""
+    row = _opened(session_id, now).row()
     if row is None:
         raise InvalidToken
     return _Login(*row)
@@ -122,7 +123,7 @@ def rotate_session(refresh_token: str, settings: Settings) -> Any:
     The previous token gets the current pair again, for ten seconds or until that pair is first used. Anything older
     was copied: it ends the whole login session. Raises InvalidToken.
     """
-    session_id, generation = _read("refresh", refresh_token)
+    session_id, generation = _read("refresh", refresh_token, clock.now())
     with write(session_id):
         session = LoginSession.open_sessions().where(LoginSession.id == session_id).first()
         if session is None:
@@ -155,12 +156,12 @@ def pair_of(session: LoginSession, settings: Settings) -> Tokens:
     return Tokens(PREFIX["access"] + access, PREFIX["refresh"] + sign("refresh", [*own, session.expires_at]))
 
 
-def _read(kind: Literal["access", "refresh"], token: str) -> tuple[str, int]:
-    """The login session and generation that an unexpired token names."""
+def _read(kind: Literal["access", "refresh"], token: str, now: int) -> tuple[str, int]:
+    """The login session and generation that a token names which has not expired. Raises InvalidToken."""
     try:
         session_id, generation, expires_at = verify(kind, token.removeprefix(PREFIX[kind]))
     except ValueError:
         raise InvalidToken from None
-    if not token.startswith(PREFIX[kind]) or expires_at <= clock.now():
+    if not token.startswith(PREFIX[kind]) or expires_at <= now:
         raise InvalidToken
     return session_id, generation

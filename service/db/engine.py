@@ -8,7 +8,7 @@ import peewee
 
 exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
-database: Any = peewee.DatabaseProxy()  # the one that is open
+database: Any = peewee.DatabaseProxy()  # the one that is open; asked for in every request, its `obj` takes less time
 
 
 class Unusable(Exception):
@@ -113,7 +113,7 @@ class Engine:
         raise NotImplementedError
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """SQL for the number of rows of all `parts`, the nearest first, and one text of all, parted by `,\\n`.
+        """SQL for the number of rows of all `parts`, the nearest first, and their bytes in one, parted by `,\\n`.
 
         Of several parts, its last value is how many rows there may be.
         """

@@ -64,19 +64,25 @@ def page(
         return database.join_rows([sql for sql, _ in parts], order), values + [most] * (len(parts) > 1)
 
     given = (*after.key, limit + 1)
-    use = ("page", *order, len(given))
+    use = ("page", tuple(order), len(given))
     sql, values = query.made(use, make, *given) if isinstance(query, Prepared) else make(query, *given)
     for count in asked.values():
         counting, more = count.counting()
-        sql, values = f"SELECT page.*, ({counting}) FROM ({sql}) AS page", [*more, *values]
+        sql, values = _with_count(sql, counting), [*more, *values]
     with database.reading():
-        found, text, *numbers = database.execute_sql(sql, values).fetchone()
+        found, text, *numbers = database.obj.execute_sql(sql, values).fetchone()
     known |= dict(zip(asked, numbers, strict=True))
     if found <= limit:
-        return Page(f"[{text or ''}]".encode(), (), **known)
-    text = text[: text.rindex(",\n")]  # the one row too many only told that more follow
-    last = msgspec.json.decode(text[text.rfind("\n") + 1 :], type=_key_of(*(part.column.name for part in order)))
-    return Page(f"[{text}]".encode(), msgspec.structs.astuple(last), **known)
+        return Page(b"[%b]" % (text or b""), (), **known)
+    text = text[: text.rindex(b",\n")]  # the one row too many only told that more follow
+    last = msgspec.json.decode(text[text.rfind(b"\n") + 1 :], type=_key_of(*(part.column.name for part in order)))
+    return Page(b"[%b]" % text, msgspec.structs.astuple(last), **known)
+
+
+@functools.lru_cache(256)
+def _with_count(page: str, count: str) -> str:
+    """SQL for a page and one count more. Of texts that are there for long, so that they are told apart at a glance."""
+    return f"SELECT page.*, ({count}) FROM ({page}) AS page"
 
 
 @functools.cache

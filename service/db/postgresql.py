@@ -223,7 +223,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         if len(parts) > 1:
             by = ", ".join(f"{KEY}{place} {part.direction}" for place, part in enumerate(order))
             rows = " UNION ALL ".join(f"({part})" for part in parts) + f" ORDER BY {by} LIMIT %s"
-        return f"SELECT count(*), string_agg(\"row\", E',\\n') FROM ({rows}) AS page"
+        return f"SELECT count(*), convert_to(string_agg(\"row\", E',\\n'), 'UTF8') FROM ({rows}) AS page"
 
     def page_keys(self, order: Sequence[Order]) -> list[Any]:
         return [part.column.alias(f"{KEY}{place}") for place, part in enumerate(order)]

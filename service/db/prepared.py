@@ -55,7 +55,7 @@ class Prepared:
 
     def made(self, use: Hashable, make: Callable[..., Made], *more: Any) -> Made:
         """What `make` makes of the query, and of `more` values; it is called once for each `use` of the query."""
-        key = (database.kind, self.build, len(self.values), self.shape, use)
+        key = (database.obj.kind, self.build, len(self.values), self.shape, use)
         known = _statements.get(key)
         if known is None:
             places = [Place(number) for number in range(len(self.values) + len(more))]
@@ -66,7 +66,7 @@ class Prepared:
 
     def row(self) -> Any:
         """The first row, as a tuple; None where there is none."""
-        return database.execute_sql(*self.made("as built", _sql)).fetchone()
+        return database.obj.execute_sql(*self.made("as built", _sql)).fetchone()
 
     def value(self) -> Any:
         """The first column of the first row; None where there is none."""
@@ -75,7 +75,7 @@ class Prepared:
 
     def run(self) -> int:
         """Write; the number of rows that were."""
-        return int(database.rows_affected(database.execute_sql(*self.made("as built", _sql))))
+        return int(database.obj.rows_affected(database.obj.execute_sql(*self.made("as built", _sql))))
 
     def counting(self) -> Made:
         """SQL that counts the rows."""
@@ -83,7 +83,7 @@ class Prepared:
 
     def count(self) -> int:
         """How many rows there are."""
-        return int(database.execute_sql(*self.counting()).fetchone()[0])
+        return int(database.obj.execute_sql(*self.counting()).fetchone()[0])
 
 
 def prepared(build: Callable[Parameters, Any]) -> Callable[Parameters, Prepared]:

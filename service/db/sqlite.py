@@ -131,7 +131,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         if self._passing.until and not self._passing.writes and not sql.startswith(READS):
             raise Elsewhere
         try:
-            return super().execute_sql(sql, params)
+            with exceptions:  # without the debug log of Peewee, and its hooks, which nobody here asks for
+                return self.connection().execute(sql, params or ())
         except peewee.OperationalError as error:
             self._reopen_after(error)
             raise
@@ -177,7 +178,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         rows = parts[0]
         if len(parts) > 1:
             rows = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + " LIMIT ? + 0"
-        return f"SELECT count(*), group_concat(\"row\", ',\n') FROM ({rows}) AS page"
+        return f"SELECT count(*), CAST(group_concat(\"row\", ',\n') AS BLOB) FROM ({rows}) AS page"
 
     def contains(self, column: Any, text: Any) -> Any:
         return peewee.fn.instr(column, text) > 0

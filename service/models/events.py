@@ -8,7 +8,7 @@ import msgspec
 import peewee
 
 from service import clock, formats
-from service.db import ONE, Order, Page, Position, Table, page, prepared, render, write
+from service.db import Order, Page, Position, Prepared, Table, page, prepared, render, write
 from service.errors import EventExists, EventNotFound, FeedNotFound, Forbidden, InvalidBody
 from service.fields import NEVER, Boolean, Identifier, Text, Timestamp, reference
 from service.models.ledger import Ledger
@@ -59,14 +59,14 @@ class Event(Table):
     ) -> "Page[Event]":
         """A page of a user's events that start from `first` to `last`, both included, in the order of their start."""
         own = _calendar(user_id, first, last, time_sensitive_only=time_sensitive_only)
-        return page(own, [Order(cls.starts_at), Order(cls.id)], after, limit, total=own)
+        return page(own, BY_START, after, limit, total=own)
 
     @classmethod
     def feed(cls, user_id: str) -> list[dict[str, Any]]:
         """What a user's calendar programs are shown: the events of the last 90 days and to come, the first 1,000."""
         since = clock.timestamp(clock.now() - FEED_PAST)
         own = cls.select().where(cls.user_id == user_id, cls.starts_at >= since)
-        rows = page(own, [Order(cls.starts_at), Order(cls.id)], Position(), FEED_LIMIT).rows
+        rows = page(own, BY_START, Position(), FEED_LIMIT).rows
         return list(msgspec.json.decode(rows))
 
     @classmethod
@@ -127,9 +127,9 @@ class Event(Table):
         return None if passed else self.reminder_at
 
     @classmethod
-    def is_due(cls, user_id: str) -> bool:
-        """Whether a user is to be reminded of something by now; every list of notifications asks this first."""
-        return _reminders_due(user_id, clock.timestamp()).row() is not None
+    def due(cls, user_id: str) -> Prepared:
+        """The events of which a user is to be reminded by now; every list of notifications asks how many there are."""
+        return _reminders_due(user_id, clock.timestamp())
 
     @classmethod
     def take_due(cls, user_id: str) -> "list[Event]":
@@ -146,6 +146,9 @@ class Event(Table):
         indexes = ((("user_id", "starts_at", "id"), False),)
 
 
+BY_START = (Order(Event.starts_at), Order(Event.id))
+
+
 @prepared
 def _calendar(user_id: str, first: str, last: str, *, time_sensitive_only: bool) -> Any:
     own = Event.select().where(Event.user_id == user_id, Event.starts_at.between(first, last))
@@ -154,7 +157,7 @@ def _calendar(user_id: str, first: str, last: str, *, time_sensitive_only: bool)
 
 @prepared
 def _reminders_due(user_id: str, now: str) -> Any:
-    return Event.select(Event.id).where(Event.user_id == user_id, Event.reminder_due <= now).limit(ONE)
+    return Event.select().where(Event.user_id == user_id, Event.reminder_due <= now)
 
 
 Event.add_index(

@@ -72,12 +72,10 @@ class Notification(Table):
 
     @classmethod
     def remind(cls, user_id: str) -> None:
-        """Notify a user of the reminders that have come by now, each once; whoever reads the list asks for this first.
+        """Notify a user of the reminders that have come by now, each once; whoever reads the list asks for this.
 
         When nothing can be written now, they come with a later reading: readers must not stop.
         """
-        if not Event.is_due(user_id):
-            return
         try:
             with write(user_id):
                 for event in Event.take_due(user_id):
@@ -89,15 +87,22 @@ class Notification(Table):
     @classmethod
     def inbox(cls, user_id: str, after: Position, limit: int, unread_only: bool) -> "Page[Notification]":
         """A page of a user's notifications, the newest first, and how many are unread of all."""
-        cls.remind(user_id)
-        order = [Order(cls.created_at, True), Order(cls.id, True)]
-        found, unread = _inbox(user_id, unread=unread_only), _inbox(user_id, unread=True)
-        return page(found, order, after, limit, unread_count=unread)
+
+        def read() -> Page[Notification]:
+            found, unread = _inbox(user_id, unread=unread_only), _inbox(user_id, unread=True)
+            return page(found, LATEST_FIRST, after, limit, unread_count=unread, due=Event.due(user_id))
+
+        found = read()
+        if found.counts["due"]:
+            cls.remind(user_id)
+            found = read()
+        return found
 
     @classmethod
     def count_unread(cls, user_id: str) -> int:
         """How many of a user's notifications are unread."""
-        cls.remind(user_id)
+        if Event.due(user_id).count():
+            cls.remind(user_id)
         return _inbox(user_id, unread=True).count()
 
     @classmethod
@@ -132,6 +137,9 @@ class Notification(Table):
 
     class Meta:
         indexes = ((("user_id", "created_at", "id"), False),)
+
+
+LATEST_FIRST = (Order(Notification.created_at, True), Order(Notification.id, True))
 
 
 @prepared
