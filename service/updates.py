@@ -13,10 +13,12 @@ from msgspec import Meta, Struct
 
 from service import clock, db
 from service.auth.signing import sign, verify
+from service.db import prepared, sum_of
 from service.errors import InvalidCursor
 from service.fields import Uuid
 from service.models import ChatSession, User
 from service.models.people import Caller
+from service.models.reach import Part, parts_of, within
 
 MARGIN = 5 * clock.SECOND  # a write takes no longer than it may wait for a lock
 MOST = 100  # chat sessions told at a time
@@ -41,7 +43,7 @@ def since(caller: Caller, after: str) -> Changes:
     Raises InvalidCursor.
     """
     with db.snapshot():
-        inbox = int(User.select(User.news_at).where(User.id == caller.id).scalar())
+        inbox = int(_inbox(caller.id).value())
         if not after:  # by the clock: the newest change of all is nobody's business
             floor = clock.now() - MARGIN
             return Changes([], False, _position(caller, floor, _recent(caller, floor), inbox))
@@ -92,21 +94,23 @@ def news() -> Iterator[Callable[[], set[str]]]:
 def _recent(caller: Caller, floor: int, most: int = MOST) -> dict[str, int]:
     """The first sessions of a caller that changed at `floor` or later, with the moment, the longest ago first."""
     found: list[tuple[int, str]] = []
-    for part, moment in _parts(caller):
-        recent: Any = ChatSession.select(moment, ChatSession.id).where(part, moment >= floor)
-        found.extend(recent.order_by(moment, ChatSession.id).limit(most).tuples())
+    for part in parts_of(caller):
+        found += _changed(caller.id, caller.app_id, floor, most, part=part).rows()
     return {id: moment for moment, id in sorted(found)[:most]}
 
 
-def _parts(caller: Caller) -> list[tuple[Any, Any]]:
-    """What a caller may reach, as conditions, and the moment of the newest change that they may see of it."""
-    own, everything = ChatSession.user_id == caller.id, ChatSession.id.is_null(False)
-    if caller.role == "admin":
-        return [(everything, ChatSession.news_at)]
-    if caller.role == "agent" and caller.app_id:
-        served = ChatSession.app_id == caller.app_id
-        return [(served, ChatSession.news_at), (own & ~served, ChatSession.public_news_at)]
-    return [(own, ChatSession.public_news_at)]
+@prepared
+def _changed(user_id: str, works_for: str | None, floor: int, most: int, *, part: Part) -> Any:
+    moment = ChatSession.news_at if part in ("everything", "served") else ChatSession.public_news_at  # as they may see
+    everything = ChatSession.id.is_null(False)
+    reached = within(part, ChatSession.user_id == user_id, ChatSession.app_id, works_for, everything)
+    recent = ChatSession.select(moment, ChatSession.id).where(reached, moment >= floor)
+    return recent.order_by(moment, ChatSession.id).limit(sum_of(most))
+
+
+@prepared
+def _inbox(user_id: str) -> Any:
+    return User.select(User.news_at).where(User.id == user_id)
 
 
 def _position(caller: Caller, floor: int, told: dict[str, int], inbox: int) -> str:

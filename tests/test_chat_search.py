@@ -6,7 +6,7 @@ import pytest
 
 from service import clock, db, migrations, transfer
 from service.migrations import step_1, step_2
-from service.models import ChatSession, Message, reading
+from service.models import ChatSession, Message, searching
 from service.models.settling import settle
 from tests import postgres
 from tests.conftest import text_of, walk
@@ -185,7 +185,7 @@ def test_a_walk_finds_all_however_little_a_page_looks_at(
     request, session, elsewhere, say, note, monkeypatch, who, depth
 ):
     client = request.getfixturevalue(who)
-    monkeypatch.setattr(reading, "SEARCH_DEPTH", depth)
+    monkeypatch.setattr(searching, "SEARCH_DEPTH", depth)
     for number in range(3):
         say(f"apple {number}"), say("pear"), say("apple elsewhere", elsewhere), note("plum"), say("pear", elsewhere)
     for limit in (1, 50):
@@ -195,7 +195,7 @@ def test_a_walk_finds_all_however_little_a_page_looks_at(
 
 
 def test_a_page_looks_at_no_more_than_its_depth(alice, session, monkeypatch):
-    monkeypatch.setattr(reading, "SEARCH_DEPTH", 10)
+    monkeypatch.setattr(searching, "SEARCH_DEPTH", 10)
     spread(session, 200)
 
     def cost():
@@ -220,7 +220,7 @@ def spread(session, number):
 
 @pytest.mark.parametrize(("who", "index"), [("alice", "message_owner"), ("agent", "message_app")])
 def test_a_page_is_a_range_of_an_index(request, session, monkeypatch, who, index):
-    monkeypatch.setattr(reading, "SEARCH_DEPTH", 10)
+    monkeypatch.setattr(searching, "SEARCH_DEPTH", 10)
     client = request.getfixturevalue(who)
     spread(session, 50)
     with statements() as seen:

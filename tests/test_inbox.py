@@ -1004,10 +1004,14 @@ def selects(client: Client, path: str) -> tuple[Any, Any]:
         assert client.get(path).status == 200
     sql, values = seen[-1]
     both = r"SELECT page\.\*, \((SELECT count\(\*\) .*?)\) FROM \((.*)\) AS page"
-    count, listed = re.fullmatch(both, sql, re.S).groups()
-    marks = count.count(db.database.param)
-    assert is_of_a_page((listed, values))
-    return (count, values[:marks]), (listed, values[marks:])
+    counts = []
+    while found := re.fullmatch(both, sql, re.S):
+        count, sql = found.groups()
+        marks = count.count(db.database.param)
+        counts.append((count, values[:marks]))
+        values = values[marks:]
+    assert is_of_a_page((sql, values))
+    return counts[-1], (sql, values)
 
 
 def steps(statement: Any) -> int:

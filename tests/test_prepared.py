@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.db import Order, Position, page, prepared
+from service.db import Order, Position, database, page, prepared
 from service.models import App
 from tests.postgres import on_sqlite_alone
 from tests.watching import at_once, statements
@@ -82,13 +82,32 @@ def test_many_threads_build_the_same(apps):
     assert at_once(8, lambda number: named("Sun").count()) == [2] * 8
 
 
-@on_sqlite_alone
-def test_no_limit_makes_sqlite_plan_a_query_anew(alice, session, bot, say):
-    """What is often asked is never given a number that is a limit by itself."""
+@pytest.fixture
+def often_asked(session, bot, say) -> list[str]:
+    """Paths that clients ask for again and again."""
     say("Hello")
+    chat = f"/chats/{session.id}"
+    return [
+        *(chat, f"{chat}/messages?limit=1", f"{chat}/context?limit=1", f"/bots?app_id={bot.app_id}&limit=1"),
+        *("/chats?limit=1", "/chats/search?q=hello&limit=1", "/updates", "/notifications?limit=1", "/events?limit=1"),
+        *("/notifications/unread-count", "/users/me/settings", f"/bots/{bot.id}?app_id={bot.app_id}"),
+    ]
+
+
+@on_sqlite_alone
+def test_no_limit_makes_sqlite_plan_a_query_anew(alice, often_asked):
+    """What is often asked is never given a number that is a limit by itself."""
     with statements() as seen:
-        for path in (f"/chats/{session.id}/messages", f"/bots?app_id={bot.app_id}", "/notifications", "/events"):
-            first = alice.get(f"{path}{'&' if '?' in path else '?'}limit=1")
-            assert first.status == 200
-    limits = [limit for sql, _ in seen for limit in re.findall(r"LIMIT (\S+(?: \+ \d)?)", sql)]
-    assert len(limits) >= 4 and set(limits) <= {"1", "? + 0"}, limits
+        assert {alice.get(path).status for path in often_asked} == {200}
+    limits = [limit for sql, _ in seen for limit in re.findall(r"LIMIT ([^\s)]+(?: \+ \d)?)", sql)]
+    assert len(limits) >= 12 and set(limits) <= {"1", "100", "? + 0"}, limits
+
+
+def test_what_is_often_asked_is_built_once(alice, often_asked, monkeypatch):
+    first = [alice.get(path).status for path in often_asked]
+
+    def build(*_: Any, **__: Any) -> None:
+        raise AssertionError("SQL was built anew")
+
+    monkeypatch.setattr(type(database.obj), "get_sql_context", build)
+    assert [alice.get(path).status for path in often_asked] == first == [200] * len(often_asked)

@@ -16,13 +16,12 @@ import peewee
 from service.db.engine import Elsewhere, Engine, Order, Unusable, database, reason
 from service.db.pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
-from service.db.prepared import ONE, Made, Prepared, prepared
+from service.db.prepared import Made, Prepared, fixed, padded, prepared, sum_of
 from service.db.sqlite import FILE_NAME, FleetingSqlite, ReadOnlySqlite, Sqlite, has_wal_reset_bug, kept_copies, sqlite3
 from service.fields import Column, Standing, primary_key
 
 __all__ = [
     "FILE_NAME",
-    "ONE",
     "Elsewhere",
     "FleetingSqlite",
     "Order",
@@ -39,12 +38,14 @@ __all__ = [
     "clue",
     "contains",
     "database",
+    "fixed",
     "forget_database",
     "has_wal_reset_bug",
     "in_passing",
     "is_unavailable",
     "kept_copies",
     "open_database",
+    "padded",
     "page",
     "prepared",
     "reason",
@@ -56,6 +57,7 @@ __all__ = [
     "sought",
     "sqlite3",
     "state",
+    "sum_of",
     "take_time",
     "together",
     "write",

@@ -7,7 +7,7 @@
 Such a function is called once, and then with places for its values; what it builds is kept, and filled in ever after.
 So it passes its values on and never looks at them. Whatever it looks at is a keyword: there is a query for each.
 
-A limit stands in the SQL (`ONE`) or is a `sum_of`: SQLite plans a query anew whenever it is given the number that is
+A limit is `fixed` or a `sum_of`: SQLite plans a query anew whenever it is given the number that is
 its limit, which takes longer than to answer most of them.
 """
 
@@ -24,8 +24,6 @@ Parameters = ParamSpec("Parameters")
 
 Made = tuple[str, Sequence[Any]]  # SQL, and the values that go into it
 
-ONE = peewee.SQL("1")
-
 _statements: dict[Hashable, Made] = {}
 
 
@@ -38,6 +36,11 @@ class Place(peewee.Node):
     def __sql__(self, ctx: Any) -> Any:
         ctx._values.append(self)  # what Peewee does with a value that is none of its nodes
         return ctx.literal(database.param)
+
+
+def fixed(number: int) -> Any:
+    """A number as a limit that is the same each time: it stands in the SQL."""
+    return peewee.SQL(str(number))
 
 
 def sum_of(number: Any) -> Any:
@@ -73,6 +76,10 @@ class Prepared:
         row = self.row()
         return row and row[0]
 
+    def rows(self) -> list[Any]:
+        """All rows, as tuples."""
+        return list(database.obj.execute_sql(*self.made("as built", _sql)).fetchall())
+
     def run(self) -> int:
         """Write; the number of rows that were."""
         return int(database.obj.rows_affected(database.obj.execute_sql(*self.made("as built", _sql))))
@@ -94,6 +101,11 @@ def prepared(build: Callable[Parameters, Any]) -> Callable[Parameters, Prepared]
         return Prepared(build, values, tuple(shape.items()))
 
     return prepare
+
+
+def padded(values: list[Any]) -> list[Any]:
+    """A list for an IN, the last value repeated until there are a power of two: so there are few queries for any."""
+    return values + values[-1:] * ((1 << (len(values) - 1).bit_length()) - len(values))
 
 
 def _sql(query: Any) -> Made:

@@ -16,8 +16,7 @@ class Newsworthy:
     @classmethod
     def newest(cls) -> int:
         """The moment of the newest change of all."""
-        table: Any = cls
-        return int(table.select(peewee.fn.max(table.news_at)).scalar() or 0)
+        return int(_newest(table=cls).value() or 0)
 
     @classmethod
     def next_moment(cls, now: Any) -> Any:
@@ -46,10 +45,19 @@ class Newsworthy:
     @classmethod
     def with_news_since(cls, moment: int, *columns: Any) -> list[tuple[Any, ...]]:
         """The columns of all rows that changed at a moment or later, and when."""
-        table: Any = cls
-        return list(table.select(*columns, table.news_at).where(table.news_at >= max(1, moment)).tuples())
+        return _with_news(max(1, moment), table=cls, columns=columns).rows()
 
 
 @prepared
 def _touched(id: str, now: int, *, table: Any, is_private: bool) -> Any:
     return table.update(table.news(now, is_private=is_private)).where(table.id == id)
+
+
+@prepared
+def _newest(*, table: Any) -> Any:
+    return table.select(peewee.fn.max(table.news_at))
+
+
+@prepared
+def _with_news(moment: int, *, table: Any, columns: tuple[Any, ...]) -> Any:
+    return table.select(*columns, table.news_at).where(table.news_at >= moment)

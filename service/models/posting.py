@@ -5,7 +5,7 @@ from typing import Any
 import peewee
 
 from service import clock
-from service.db import ONE, database, prepared
+from service.db import database, fixed, prepared
 from service.errors import SessionArchived
 from service.models.bots import Bot
 from service.models.chats import OVER, ChatSession, Message
@@ -60,7 +60,7 @@ def _newest(session: ChatSession) -> str:
 def _ends(session_id: str) -> Any:
     """The newest message that is there, and the newest that was deleted: the last of an index each."""
     inside = Message.select(Message.id).where(Message.chat_session_id == session_id)
-    inside = inside.order_by(NEWEST_FIRST.sql()).limit(ONE)
+    inside = inside.order_by(NEWEST_FIRST.sql()).limit(fixed(1))
     ends = [inside.where(Message.deleted_at.is_null(is_there)) for is_there in (True, False)]
     return peewee.Select((), ends).bind(database)
 

@@ -1,22 +1,23 @@
-"""What readers of chats meet: their sessions and what is new in them, searches, and what an AI is given."""
+"""What readers of chats meet: their sessions and what is new in them, and what an AI is given."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 import peewee
 from msgspec import Struct
 
-from service import clock, formats
-from service.db import Order, Page, Position, Table, contains, page, prepared, snapshot, sought, write
+from service import clock
+from service.db import Order, Page, Position, Prepared, Table, fixed, padded, page, prepared, snapshot, sum_of, write
 from service.fields import Sortable, Stamp, Ulid, Uuid, reference
 from service.models.chats import PIN_LIMIT, STATUSES, ChatSession, Message
 from service.models.notifications import Notification
 from service.models.people import Caller, User
+from service.models.reach import Part, parts_of, within
 
 UNREAD_MOST = 100  # unread messages that are counted
 PREVIEW = 200  # characters of a text that stand for a message elsewhere
 CONTEXT_DEPTH = 1_000  # messages that are looked at for what an AI may see
-SEARCH_DEPTH = 20_000  # messages that are looked at for one page: 50 ms on a slow machine
 
 LIVE = Message.deleted_at.is_null()
 PUBLIC = LIVE & ~Message.is_private
@@ -87,18 +88,28 @@ def list_sessions(caller: Caller, after: Position, limit: int, status: str) -> P
 
     A session in which somebody writes during a walk moves to the first page; none is met twice.
     """
-    key = (ChatSession.active_at, ChatSession.id)
-    order = (Order(column, True, apart=caller.role != "admin").sql() for column in key)
-    found = ChatSession.select(*key).order_by(*order).limit(limit + 1)
-    if status:
-        found = found.where(ChatSession.status == status)
-    if after.key:
-        found = found.where(peewee.Tuple(*key) < peewee.Tuple(*after.key))
-    parts = _parts(caller, ChatSession.app_id, ChatSession.user_id == caller.id, ChatSession.id.is_null(False))
+    more = ([status] if status else []) + list(after.key)
+    shape = {"apart": caller.role != "admin", "by_status": bool(status), "goes_on": bool(after.key)}
     with snapshot():
-        keys = _merge(limit + 1, *(found.where(part) for part in parts))
+        found = (_listed(caller.id, caller.app_id, limit + 1, *more, part=part, **shape) for part in parts_of(caller))
+        keys = merge(limit + 1, found)
         rows = _overviews(caller, [id for _, id in keys[:limit]])
     return Page(msgspec.json.encode(rows), keys[limit - 1] if len(keys) > limit else ())
+
+
+@prepared
+def _listed(
+    user_id: str, works_for: Any, most: int, *more: Any, part: Part, apart: bool, by_status: bool, goes_on: bool
+) -> Any:
+    key = (ChatSession.active_at, ChatSession.id)
+    everything = ChatSession.id.is_null(False)
+    found = ChatSession.select(*key)
+    found = found.where(within(part, ChatSession.user_id == user_id, ChatSession.app_id, works_for, everything))
+    if by_status:
+        found = found.where(ChatSession.status == more[0])
+    if goes_on:
+        found = found.where(peewee.Tuple(*key) < peewee.Tuple(*more[-len(key) :]))
+    return found.order_by(*(Order(column, True, apart=apart).sql() for column in key)).limit(sum_of(most))
 
 
 @prepared
@@ -159,34 +170,11 @@ def overview(caller: Caller, session_id: str) -> SessionOverview:
     return found
 
 
-def search(caller: Caller, text: str, after: Position, limit: int) -> Page[Message]:
-    """A page of the messages in which a text stands, whatever its case, among those that a caller may see.
-
-    The newest first. No page looks at more than SEARCH_DEPTH messages, so it may hold fewer than `limit`, or none, and
-    the next one goes on from there.
-    """
-    older = Message.select(Message.id).where(Message.id < after.key[0] if after.key else LIVE)
-    own = (Message.owner_id == caller.id) & PUBLIC
-    parts = [older.where(part) for part in _parts(caller, Message.app_id, own, LIVE)]
-    with snapshot():
-        newest_first = Order(Message.id, True, apart=caller.role != "admin")
-        bottom = max(_bottom(part, newest_first, SEARCH_DEPTH) for part in parts)
-        holds_it = contains(Message.search_text, sought(formats.fold(text.strip())))
-        newest = (part.where(Message.id >= bottom, holds_it).order_by(newest_first.sql()) for part in parts)
-        found = [id for (id,) in _merge(limit + 1, *(part.limit(limit + 1) for part in newest))]
-        shown = page(Message.select().where(Message.id.in_(found)), [Order(Message.id, True)], Position(), limit)
-    shown.next_key = shown.next_key or ((bottom,) if bottom else ())
-    return shown
-
-
 def context(session: ChatSession, limit: int) -> Context:
     """What an AI may see: nothing that was deleted or purged, no private notes, nothing to be read only once."""
-    public = Message.select(Message.id).where(Message.chat_session_id == session.id, PUBLIC)
-    allowed = (Message.plain_text != "") & ~Message.is_read_once & Message.gdpr_purged_at.is_null()
     with snapshot():
-        found = public.where(allowed, Message.id >= _bottom(public, NEWEST_FIRST, CONTEXT_DEPTH))
-        found = found.select(Message.id, Message.sender_type, Message.plain_text, Message.created_at)
-        rows: Any = list(found.order_by(NEWEST_FIRST.sql()).limit(limit).tuples())
+        bottom = _newest(session.id, staff=False, depth=CONTEXT_DEPTH).value() or ""
+        rows = _told(session.id, bottom, limit).rows()
         owner = User.get_by_id(session.user_id)
         preferred = User.preferences_of(session.user_id)
     roles: dict[str, Literal["user", "system"]] = {"user": "user", "system": "system"}
@@ -195,13 +183,26 @@ def context(session: ChatSession, limit: int) -> Context:
     return Context(messages, [*dict.fromkeys(filter(None, languages))])
 
 
+@prepared
+def _told(session_id: str, bottom: str, most: int) -> Any:
+    found = Message.select(Message.id, Message.sender_type, Message.plain_text, Message.created_at)
+    found = found.where(Message.chat_session_id == session_id, PUBLIC, Message.id >= bottom)
+    found = found.where(Message.plain_text != "", ~Message.is_read_once, Message.gdpr_purged_at.is_null())
+    return found.order_by(NEWEST_FIRST.sql()).limit(sum_of(most))
+
+
+@prepared
+def _newest(session_id: str, *, staff: bool, depth: int) -> Any:
+    return nth(_seen(session_id, staff=staff), NEWEST_FIRST, depth)
+
+
 def mark_read(caller: Caller, session: ChatSession, message_id: str | None) -> SessionOverview:
     """Note that the caller has read a session, up to a message or all of it. Raises MessageNotFound."""
     with write(session.id):
         if message_id:
             message_id = Message.reach(caller, message_id, session).id
         else:
-            message_id = _bottom(_seen(session.id, staff=caller.is_staff(session.app_id)), NEWEST_FIRST, 1)
+            message_id = _newest(session.id, staff=caller.is_staff(session.app_id), depth=1).value()
         if message_id:
             ReadMarker.advance(session.id, caller.id, message_id)
         return overview(caller, session.id)
@@ -209,50 +210,47 @@ def mark_read(caller: Caller, session: ChatSession, message_id: str | None) -> S
 
 def _overviews(caller: Caller, ids: list[str]) -> list[SessionOverview]:
     """Some sessions, the latest activity first, as a caller meets them."""
-    here = ChatSession.app_id == (caller.app_id if caller.role == "agent" else "")
+    found = _overview(caller.id, caller.app_id, *padded(ids), role=caller.role).rows()
+    return [SessionOverview(*row[:8], LastMessage(*row[8:]) if row[8] else None) for row in found]  # type: ignore[call-arg]
+
+
+@prepared
+def _overview(user_id: str, works_for: str | None, *ids: str, role: str) -> Any:
+    here = ChatSession.app_id == works_for
 
     def seen(messages: Any) -> Any:
         inside = (messages.chat_session_id == ChatSession.id) & messages.deleted_at.is_null()
-        if caller.role == "admin":
+        if role == "admin":
             return inside
-        return inside & (here | ~messages.is_private if caller.role == "agent" else ~messages.is_private)
+        return inside & (here | ~messages.is_private if role == "agent" else ~messages.is_private)
 
     inner, newest = Message.alias("inner_message"), Message.alias("newest")
     marker = ReadMarker.select(ReadMarker.message_id)
-    marker = marker.where(ReadMarker.chat_session_id == ChatSession.id, ReadMarker.user_id == caller.id)
+    marker = marker.where(ReadMarker.chat_session_id == ChatSession.id, ReadMarker.user_id == user_id)
     answer = inner.select(peewee.fn.max(inner.id))  # who answers has read what stands before; also in an import
-    answer = answer.where(inner.chat_session_id == ChatSession.id, inner.sender_id == caller.id)
+    answer = answer.where(inner.chat_session_id == ChatSession.id, inner.sender_id == user_id)
     furthest = peewee.Select((marker.union_all(answer).alias("read"),), (peewee.fn.max(peewee.SQL("message_id")),))
     unread = inner.select(inner.id).where(seen(inner), inner.id > peewee.fn.coalesce(furthest, ""))
-    counted = peewee.Select((unread.limit(UNREAD_MOST).alias("unread"),), (peewee.fn.count(peewee.SQL("*")),))
-    latest = inner.select(inner.id).where(seen(inner)).order_by(Order(inner.id, True, apart=True).sql()).limit(1)
+    counted = peewee.Select(
+        (unread.limit(peewee.SQL(str(UNREAD_MOST))).alias("unread"),), (peewee.fn.count(peewee.SQL("*")),)
+    )
+    latest = inner.select(inner.id).where(seen(inner)).order_by(Order(inner.id, True, apart=True).sql()).limit(fixed(1))
     shown = (ChatSession.id, ChatSession.app_id, ChatSession.conversation_id, ChatSession.user_id, ChatSession.bot_id)
     text = peewee.fn.substr(newest.plain_text, 1, PREVIEW)
-    found: Any = (
+    return (
         ChatSession.select(*shown, ChatSession.status, ChatSession.created_at, counted)
         .select_extend(newest.id, newest.sender_type, text, newest.created_at)
         .join(newest, peewee.JOIN.LEFT_OUTER, on=(newest.id == latest))
         .where(ChatSession.id.in_(ids))
         .order_by(ChatSession.active_at.desc(), ChatSession.id.desc())
-        .tuples()
     )
-    return [SessionOverview(*row[:8], LastMessage(*row[8:]) if row[8] else None) for row in found]  # type: ignore[call-arg]
 
 
-def _parts(caller: Caller, app_id: Any, own: Any, served: Any) -> list[Any]:
-    """What a caller may reach, `own` and what staff has `served`, as conditions that are each one range of an index."""
-    if caller.role == "admin":
-        return [served]
-    if caller.role == "agent" and caller.app_id:
-        return [(app_id == caller.app_id) & served, own & (app_id != caller.app_id)]
-    return [own]
-
-
-def _merge(limit: int, *parts: Any) -> list[Any]:
+def merge(limit: int, parts: Iterable[Prepared]) -> list[Any]:
     """The greatest rows of several queries that give theirs in falling order."""
-    return sorted((row for part in parts for row in part.tuples()), reverse=True)[:limit]
+    return sorted((row for part in parts for row in part.rows()), reverse=True)[:limit]
 
 
-def _bottom(messages: Any, newest_first: Order, depth: int) -> str:
-    """The message that is the `depth`-th newest of some; empty where there are fewer."""
-    return messages.order_by(newest_first.sql()).offset(depth - 1).limit(1).scalar() or ""
+def nth(messages: Any, newest_first: Order, depth: int) -> Any:
+    """The message that is the `depth`-th newest of some; none where there are fewer."""
+    return messages.order_by(newest_first.sql()).limit(fixed(1)).offset(fixed(depth - 1))

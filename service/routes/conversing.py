@@ -7,7 +7,7 @@ from msgspec import Meta, Raw, Struct
 from service import clock
 from service.db import Page
 from service.fields import AnyUuid
-from service.models import ChatSession, Message
+from service.models import ChatSession, Message, searching
 from service.models import conversing as talk
 from service.models import reading as inbox
 from service.models.chats import known_status
@@ -100,7 +100,7 @@ def list_chat_sessions(caller: Caller, query: SessionWindow) -> Page[SessionOver
 @routes.get("/chats/search", answers=(200, 400, 401), meta=("next_cursor", "per_page"))
 def search_messages(caller: Caller, query: Search) -> Page[Message]:
     """The messages in which a text stands, the newest first; a page may hold fewer and still not be the last."""
-    return inbox.search(caller, query.q, query.cursor, query.limit)
+    return searching.search(caller, query.q, query.cursor, query.limit)
 
 
 @routes.get("/chats/{id}", answers=(200, 400, 401, 403, 404))

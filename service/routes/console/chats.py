@@ -11,7 +11,7 @@ from service.console import bubbles, faces, frame
 from service.console.frame import ConsoleForm, OptionalUlid
 from service.db import Page, Position
 from service.errors import ClientMessageIdReused, InvalidBody, StaleForm
-from service.models import ChatSession, Message, User
+from service.models import ChatSession, Message, User, searching
 from service.models import conversing as talk
 from service.models import reading as inbox
 from service.models.chats import STATUSES, known_status
@@ -77,7 +77,7 @@ def show_inbox(caller: Caller, query: Inbox) -> Html:
 def show_search(caller: Caller, query: Sought) -> Html:
     """Messages in which a text stands, as a page."""
     text = query.q.strip()
-    page: Page[Any] = inbox.search(caller, text, query.cursor, 25) if text else Page(b"[]", ())
+    page: Page[Any] = searching.search(caller, text, query.cursor, 25) if text else Page(b"[]", ())
     rows = msgspec.json.decode(page.rows)
     own = sorted({row["chat_session_id"] for row in rows})
     sessions = {session.id: session for session in ChatSession.select().where(ChatSession.id.in_(own))}
