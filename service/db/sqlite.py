@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from service.db.engine import Elsewhere, Engine, Order, Unusable, exceptions, re
 from service.db.files import PRIVATE, Hold, create, put_in_place
 from service.db.memory import give_room
 from service.db.passing import Passing
+from service.db.turns import turns
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
@@ -25,9 +26,9 @@ give_room(sqlite3)
 log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
-BRIEFLY = 1.0  # seconds in which several requests wait for others who write, before each waits for itself
-LOOK = 0.005  # seconds between two looks whether it is their turn; whoever writes next reads anew what changed
-STEPS = 5_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
+BRIEFLY = 1.0  # seconds in which several requests wait for other programs, before each waits for itself
+LOOK = 0.005  # seconds between two looks whether they have
+STEPS = 20_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
 READS = ("SELECT ", "BEGIN DEFERRED")
 ROWS = 500  # of a statement that inserts many: it takes 32,766 values
 
@@ -83,6 +84,11 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def write(self, *things: str) -> Iterator[None]:
         if self._passing.until and not self._passing.writes:
             raise Elsewhere
+        with nullcontext() if self.in_transaction() else turns.next(), self._writing():
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
             with self.atomic():
                 yield
@@ -97,7 +103,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     @contextmanager
     def together(self) -> Iterator[Any]:
         self.execute_sql("PRAGMA busy_timeout = 0")
-        with ExitStack() as transaction:
+        with turns.next(), ExitStack() as transaction:
             self._take_turn(transaction)
             self._passing.until, self._passing.writes = math.inf, True
             try:
@@ -108,11 +114,11 @@ class Sqlite(Engine, peewee.SqliteDatabase):
                 self._passing.until, self._passing.writes = 0.0, False
 
     def _take_turn(self, transaction: ExitStack) -> None:
-        """Begin to write as soon as others let us: SQLite itself would look more and more seldom, and miss its turn."""
+        """Begin to write as soon as whoever asks for no turn lets us: SQLite itself would look more and more seldom."""
         until = time.monotonic() + BRIEFLY
         while True:
             try:
-                transaction.enter_context(self.write())
+                transaction.enter_context(self._writing())
                 return
             except peewee.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > until:

@@ -1,0 +1,116 @@
+"""Whose turn it is to write: a token among workers, which keeps an order and which nobody depends on."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from service import db
+from service.db import sqlite, turns
+from service.db.turns import Turns
+from service.models import App
+from tests.postgres import on_sqlite_alone
+
+SHORT = 0.8  # seconds
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
+    monkeypatch.setattr(turns, "PATIENCE", SHORT)
+    made = Turns()
+    yield made
+    made._giving.close()
+    made._taking.close()
+
+
+def die_with(shared: Turns) -> None:
+    """What a worker does that is killed in its turn."""
+    shared._taking.recv(1)
+
+
+def tokens(shared: Turns) -> int:
+    """How many are there; they are gone then."""
+    shared._taking.setblocking(False)
+    found = 0
+    while True:
+        try:
+            shared._taking.recv(1)
+        except BlockingIOError:
+            return found
+        found += 1
+
+
+def test_whoever_waits_longest_is_next(shared: Turns) -> None:
+    order = list[int]()
+
+    def wait(number: int) -> None:
+        with shared.next():
+            order.append(number)
+
+    waiting = [threading.Thread(target=wait, args=(number,)) for number in range(5)]
+    with shared.next():
+        for thread in waiting:
+            thread.start()
+            time.sleep(0.1)  # so that they come in this order
+    for thread in waiting:
+        thread.join()
+    assert order == list(range(5)) and tokens(shared) == 1
+
+
+def test_a_turn_ends_with_whatever_is_raised_in_it(shared: Turns) -> None:
+    with pytest.raises(ZeroDivisionError), shared.next():
+        raise ZeroDivisionError
+    assert tokens(shared) == 1
+
+
+def test_a_token_that_is_lost_is_waited_for_once(shared: Turns) -> None:
+    die_with(shared)
+    begun = time.monotonic()
+    with shared.next():
+        assert time.monotonic() - begun >= SHORT
+        assert tokens(shared) == 0
+    assert tokens(shared) == 1
+
+
+def test_those_who_waited_in_vain_bring_back_too_many_for_a_moment(shared: Turns) -> None:
+    together = threading.Barrier(2)
+
+    def write() -> None:
+        with shared.next():
+            together.wait(20)
+
+    die_with(shared)
+    waiting = [threading.Thread(target=write) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join()
+    with shared.next():
+        assert tokens(shared) == 0
+    assert tokens(shared) == 1
+
+
+def test_whoever_gives_never_waits(shared: Turns) -> None:
+    for _ in range(1_000):
+        with contextlib.suppress(BlockingIOError):
+            shared._giving.send(b".", socket.MSG_DONTWAIT)
+    with shared.next():
+        pass
+
+
+@on_sqlite_alone
+def test_a_write_within_a_write_waits_for_no_turn(
+    application: object, shared: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(sqlite, "turns", shared)
+    monkeypatch.setattr(shared, "next", lambda: taken.append(1) or Turns.next(shared))
+    with db.write(), db.write():
+        App.create(name="Sun")
+    assert taken == [1]
+    with db.together() as apart, apart(), db.write():
+        App.create(name="Venus")
+    assert taken == [1, 1] and tokens(shared) == 1
