@@ -285,7 +285,7 @@ class TestAServer:
             path = f"/api/v1/updates?after={after}&wait=3"
             waiting = [pool.submit(running.call, "GET", path, token=token) for _ in range(40)]
             time.sleep(0.5)
-            assert not any(one.done() for one in waiting[:20])
+            assert sum(one.done() for one in waiting) <= 20  # those that came when so many of the same caller waited
             for _ in range(20):
                 assert running.call("GET", f"/api/v1/chats/{SESSION}/messages", token=token).status == 200
             assert not all(one.done() for one in waiting)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-from itsdangerous import BadData, BadSignature, Signer
+from itsdangerous import BadData, BadSignature, Signer, URLSafeSerializer
 from itsdangerous.encoding import base64_decode, base64_encode
 
 from service.models import SigningKey
@@ -51,12 +51,12 @@ def _sign(purpose: str, keys: tuple[str, ...], value: list[Any]) -> str:
 @functools.lru_cache(maxsize=1024)
 def _read(purpose: str, keys: tuple[str, ...], text: str) -> tuple[Any, ...]:
     """What a text of ours carries; the same token comes with request after request."""
-    value = _signer(purpose, keys).unsign(text)
+    value = _serializer(purpose, keys).loads(text)
     signature = text.rpartition(".")[2]
     # Base64 can be spelled in several ways; only ours is not altered.
     if base64_encode(base64_decode(signature)) != signature.encode():
         raise BadData("another spelling")
-    return tuple(msgspec.json.decode(base64_decode(value)))
+    return tuple(value)
 
 
 def _keys(rest: float = KNOWN) -> tuple[str, ...]:
@@ -78,7 +78,13 @@ def _are_due(rest: float) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _signer(purpose: str, keys: tuple[str, ...]) -> Signer:
-    """What signs for a purpose: by keys of its own, which are made of ours once and not, as usual, for each text."""
+    """What signs, without compressing: ours are short. Those of earlier versions may be compressed, and are read."""
+    return _serializer(purpose, keys).make_signer()
+
+
+@functools.lru_cache(maxsize=256)
+def _serializer(purpose: str, keys: tuple[str, ...]) -> URLSafeSerializer:
+    """What reads for a purpose: by keys of its own, which are made of ours once and not, as usual, for each text."""
     salt = f"cx.{purpose}.v1"
     derived = [hmac.digest(key.encode(), salt.encode(), hashlib.sha256) for key in keys]
-    return Signer(derived, salt, key_derivation="none", digest_method=hashlib.sha256)
+    return URLSafeSerializer(derived, salt, signer_kwargs={"key_derivation": "none", "digest_method": hashlib.sha256})
