@@ -8,7 +8,7 @@ import peewee
 
 exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
-database: Any = peewee.DatabaseProxy()  # the one that is open; asked for in every request, its `obj` takes less time
+database: Any = peewee.DatabaseProxy()  # the one that is open; each look through it costs, so hot paths ask its `obj`
 
 
 class Unusable(Exception):

@@ -7,8 +7,8 @@
 Such a function is called once, and then with places for its values; what it builds is kept, and filled in ever after.
 So it passes its values on and never looks at them. Whatever it looks at is a keyword: there is a query for each.
 
-A limit is `fixed` or a `sum_of`: SQLite plans a query anew whenever it is given the number that is
-its limit, which takes longer than to answer most of them.
+A limit is `fixed` or a `sum_of`: SQLite plans a query anew whenever it is given the number that is its limit, which
+takes longer than to answer most of them.
 """
 
 import functools
