@@ -18,7 +18,7 @@ from service.errors import InvalidCursor
 from service.fields import Uuid
 from service.models import ChatSession, User
 from service.models.people import Caller
-from service.models.reach import Part, parts_of, within
+from service.models.reach import Part, parts_of, sessions_within
 
 MARGIN = 5 * clock.SECOND  # a write takes no longer than it may wait for a lock
 MOST = 100  # chat sessions told at a time
@@ -102,9 +102,8 @@ def _recent(caller: Caller, floor: int, most: int = MOST) -> dict[str, int]:
 @prepared
 def _changed(user_id: str, works_for: str | None, floor: int, most: int, *, part: Part) -> Any:
     moment = ChatSession.news_at if part in ("everything", "served") else ChatSession.public_news_at  # as they may see
-    everything = ChatSession.id.is_null(False)
-    reached = within(part, ChatSession.user_id == user_id, ChatSession.app_id, works_for, everything)
-    recent = ChatSession.select(moment, ChatSession.id).where(reached, moment >= floor)
+    recent = ChatSession.select(moment, ChatSession.id)
+    recent = recent.where(sessions_within(part, user_id, works_for), moment >= floor)
     return recent.order_by(moment, ChatSession.id).limit(sum_of(most))
 
 

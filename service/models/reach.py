@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from service.models.chats import ChatSession
 from service.models.people import Caller
 
 Part = Literal["everything", "served", "own", "own elsewhere"]
@@ -25,3 +26,8 @@ def within(part: Part, own: Any, app_id: Any, works_for: Any, served: Any) -> An
         "own elsewhere": own & (app_id != works_for),
     }
     return conditions[part]
+
+
+def sessions_within(part: Part, user_id: Any, works_for: Any) -> Any:
+    """The condition of a part of the chat sessions."""
+    return within(part, ChatSession.user_id == user_id, ChatSession.app_id, works_for, ChatSession.id.is_null(False))

@@ -13,7 +13,7 @@ from service.fields import Sortable, Stamp, Ulid, Uuid, reference
 from service.models.chats import PIN_LIMIT, STATUSES, ChatSession, Message
 from service.models.notifications import Notification
 from service.models.people import Caller, User
-from service.models.reach import Part, parts_of, within
+from service.models.reach import Part, parts_of, sessions_within
 
 UNREAD_MOST = 100  # unread messages that are counted
 PREVIEW = 200  # characters of a text that stand for a message elsewhere
@@ -102,9 +102,7 @@ def _listed(
     user_id: str, works_for: Any, most: int, *more: Any, part: Part, apart: bool, by_status: bool, goes_on: bool
 ) -> Any:
     key = (ChatSession.active_at, ChatSession.id)
-    everything = ChatSession.id.is_null(False)
-    found = ChatSession.select(*key)
-    found = found.where(within(part, ChatSession.user_id == user_id, ChatSession.app_id, works_for, everything))
+    found = ChatSession.select(*key).where(sessions_within(part, user_id, works_for))
     if by_status:
         found = found.where(ChatSession.status == more[0])
     if goes_on:
@@ -231,9 +229,7 @@ def _overview(user_id: str, works_for: str | None, *ids: str, role: str) -> Any:
     answer = answer.where(inner.chat_session_id == ChatSession.id, inner.sender_id == user_id)
     furthest = peewee.Select((marker.union_all(answer).alias("read"),), (peewee.fn.max(peewee.SQL("message_id")),))
     unread = inner.select(inner.id).where(seen(inner), inner.id > peewee.fn.coalesce(furthest, ""))
-    counted = peewee.Select(
-        (unread.limit(peewee.SQL(str(UNREAD_MOST))).alias("unread"),), (peewee.fn.count(peewee.SQL("*")),)
-    )
+    counted = peewee.Select((unread.limit(fixed(UNREAD_MOST)).alias("unread"),), (peewee.fn.count(peewee.SQL("*")),))
     latest = inner.select(inner.id).where(seen(inner)).order_by(Order(inner.id, True, apart=True).sql()).limit(fixed(1))
     shown = (ChatSession.id, ChatSession.app_id, ChatSession.conversation_id, ChatSession.user_id, ChatSession.bot_id)
     text = peewee.fn.substr(newest.plain_text, 1, PREVIEW)
