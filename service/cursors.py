@@ -9,8 +9,6 @@ import hashlib
 import json
 from typing import Any
 
-import msgspec
-
 from service import clock
 from service.auth.signing import sign, verify
 from service.db import Page, Position
@@ -51,11 +49,16 @@ def read(operation: Operation, bound_to: list[Any], text: str, query: Any) -> Po
 
 
 def _binding(operation: Operation, bound_to: list[Any], query: Any) -> str:
-    filters = ((name, value) for name, value in msgspec.structs.asdict(query).items() if name not in FREE)
-    return _bound(operation.name, tuple(bound_to), tuple(filters))
+    names = _filters(query.__class__)
+    return _bound(operation.name, tuple(bound_to), names, tuple([getattr(query, name) for name in names]))
+
+
+@functools.cache
+def _filters(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name not in FREE)
 
 
 @functools.lru_cache(256)
-def _bound(name: str, bound_to: tuple[Any, ...], filters: tuple[tuple[str, Any], ...]) -> str:
-    named = _encode([name, bound_to, dict(filters)])
+def _bound(name: str, bound_to: tuple[Any, ...], filters: tuple[str, ...], values: tuple[Any, ...]) -> str:
+    named = _encode([name, bound_to, dict(zip(filters, values, strict=True))])
     return hashlib.sha256(named.encode()).hexdigest()[:16]

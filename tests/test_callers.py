@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import json as compact
 from msgspec import structs
 
 from service import db, signature, transfer
@@ -207,7 +208,7 @@ def test_folding_an_address_again_changes_nothing() -> None:
 
 def forged(value: list[Any], *, secret: str) -> str:
     """A text of another installation, which signs as we do."""
-    return f"cxa_{signing._sign('access', (secret,), value)}"
+    return f"cxa_{signing._sign('access', (secret,), compact.encode(value))}"
 
 
 def stolen(world: World) -> dict[str, str]:

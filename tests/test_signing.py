@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 import app
@@ -32,7 +33,7 @@ def elsewhere(application: object) -> Callable[[str, list[object]], str]:
     new = SigningKey.create(id=clock.ulid(after=newest), secret=secrets.token_hex(32)).secret
 
     def sign(purpose: str, value: list[object]) -> str:
-        return signing._sign(purpose, (*old, new), value)
+        return signing._sign(purpose, (*old, new), msgspec.json.encode(value))
 
     return sign
 

@@ -23,7 +23,7 @@ _known: tuple[str, ...] = ()
 
 def sign(purpose: str, value: list[Any]) -> str:
     """A URL-safe text that carries `value`, readable by anyone; it verifies for the same purpose only."""
-    return _sign(purpose, _keys(), value)
+    return _sign(purpose, _keys(), msgspec.json.encode(value))
 
 
 def verify(purpose: str, text: str) -> list[Any]:
@@ -44,8 +44,10 @@ def forget_keys() -> None:
     _known, _asked_at[FORGED] = (), 0.0
 
 
-def _sign(purpose: str, keys: tuple[str, ...], value: list[Any]) -> str:
-    return _signer(purpose, keys).sign(base64_encode(msgspec.json.encode(value))).decode()
+@functools.lru_cache(maxsize=128)
+def _sign(purpose: str, keys: tuple[str, ...], value: bytes) -> str:
+    """Kept, since who asks for a page again and again is given the same cursor each time."""
+    return _signer(purpose, keys).sign(base64_encode(value)).decode()
 
 
 @functools.lru_cache(maxsize=1024)
