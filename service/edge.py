@@ -92,7 +92,7 @@ class Edge:
         taken, operation = time.perf_counter() - begun, environ.get("cx.operation", metrics.UNROUTED)
         metrics.board.answered(operation, reply.status, taken)
         if log.isEnabledFor(logging.INFO):
-            method, path = (_CONTROL.sub("?", environ.get(name, "")) for name in ("REQUEST_METHOD", "PATH_INFO"))
+            method, path = _CONTROL.sub("?", environ["REQUEST_METHOD"]), _CONTROL.sub("?", environ.get("PATH_INFO", ""))
             client = environ.get("cx.client") or address_of(environ, self.settings)
             size, user = len(body), environ.get("cx.user", "")
             told = method, path, reply.status, round(taken * 1000, 3), size, operation, client, user, request_id

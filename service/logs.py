@@ -9,7 +9,9 @@ import logging
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +20,7 @@ from service import clock
 from service.terminal import escape
 
 INDENT = "    "
+AT_ONCE = 8  # lines: about as many as a pipe takes in one piece (POSIX, PIPE_BUF), so that workers do not mix theirs
 
 _BLANK = vars(logging.LogRecord("", logging.INFO, "", 0, None, (), None))
 
@@ -37,7 +40,7 @@ class Told(logging.LogRecord):
     """The record of an event, for `handle` of a logger; made at once, since every request makes one."""
 
     def __init__(self, logger: logging.Logger, event: Event) -> None:
-        vars(self).update(_BLANK, name=logger.name, msg=event, created=time.time())
+        self.__dict__ = _BLANK | {"name": logger.name, "msg": event, "created": time.time()}
 
 
 class _Form(logging.Formatter):
@@ -86,11 +89,63 @@ class Json(_Form):
 FORMS = {"text": Text, "json": Json}
 
 
+class Lines(logging.StreamHandler[TextIO]):
+    """Standard error. What a thread logs while `held` is formatted and written together, at the end.
+
+    One by one, between requests, lines take as much of the processor as a database does to answer most of those.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._here = threading.local()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep what this thread logs inside until it ends; so whoever has something to tell must not wait for long."""
+        self._here.held = held = list[logging.LogRecord]()
+        try:
+            yield
+        finally:
+            del self._here.held
+            self._write(held)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        held: list[logging.LogRecord] | None = getattr(self._here, "held", None)
+        if held is None:
+            self._write([record])
+            return True
+        held.append(record)
+        if len(held) == AT_ONCE:
+            self._write(held)
+            held.clear()
+        return True
+
+    def _write(self, records: Sequence[logging.LogRecord]) -> None:
+        lines = []
+        for record in records:
+            try:
+                lines.append(self.format(record) + self.terminator)
+            except Exception:
+                self.handleError(record)
+        if lines:
+            self.acquire()
+            try:
+                self.stream.write("".join(lines))
+                self.flush()
+            except Exception:
+                self.handleError(records[0])
+            finally:
+                self.release()
+
+
+lines = Lines()
+
+
 def set_up(level: str, form: str) -> None:
     """Write the lines of this process to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FORMS[form]())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    lines.stream = sys.stderr
+    lines.setFormatter(FORMS[form]())
+    logging.basicConfig(level=level.upper(), handlers=[lines])
     logging.getLogger("peewee").setLevel("INFO")  # below, it writes values: password hashes, signing keys
     # What no line of ours shows is not found out for each of them (Python's logging HOWTO, section Optimization).
     logging._srcfile = None

@@ -85,6 +85,14 @@ class Served:
     def errors(self) -> str:
         return self._errors.read_text()
 
+    def logged(self, words: str = "", since: int = 0) -> list[str]:
+        """The lines of its log from a number on that hold some words; it may write them a moment after it answers."""
+        begun = time.monotonic()
+        while not (found := [line for line in self.errors.splitlines()[since:] if words in line]):
+            assert time.monotonic() - begun < PATIENCE, self.errors
+            time.sleep(0.01)
+        return found
+
     @property
     def workers(self) -> list[int]:
         """The processes that it has forked."""

@@ -409,6 +409,6 @@ def test_what_is_almost_an_address_is_none_over_the_wire(first: str, status: int
     assert answered == status
     assert envelope(body)
     assert headers["x-content-type-options"] == "nosniff"
-    lines = server.errors.splitlines()[before:]
+    lines = server.logged(since=before)
     assert all(LINE.fullmatch(line.partition(" cx.requests ")[2]) for line in lines), lines
     assert len(lines) == 1

@@ -21,6 +21,7 @@ from service.web import build_app
 from tests.conftest import PASSWORD, Client
 from tests.serving import ROOT, chat, fill, serving
 from tests.test_serve import GARBAGE, raw
+from tests.watching import at_once
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 FORGED = "\n2026-11-20T10:00:00.000Z INFO cx.requests GET /admin 200\r\x1b[31m\x9b\u2028\x85é"
@@ -123,6 +124,82 @@ def test_announcements_are_written_at_every_level(log: logging.Logger, written: 
     logs.announce("it listens")
     (line,) = written()
     assert "it listens" in line
+
+
+# What is held.
+
+
+class Watched(io.StringIO):
+    """Counts how often it was written to, and may be full."""
+
+    times, is_full = 0, False
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError("No space left on device")
+        self.times += 1
+        return super().write(text)
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> logs.Lines:
+    handler = logs.Lines()
+    handler.setFormatter(logs.Text())
+    handler.setStream(Watched())
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    return handler
+
+
+def tell(lines: logs.Lines, *told: Any) -> None:
+    for one in told:
+        lines.handle(logging.LogRecord("cx", logging.INFO, "", 0, "it is %d", (one,), None))
+
+
+def numbers(lines: logs.Lines) -> list[int]:
+    return [int(line.rpartition(" ")[2]) for line in lines.stream.getvalue().splitlines()]
+
+
+def test_what_is_held_is_written_together_at_the_end(lines: logs.Lines) -> None:
+    with lines.held():
+        tell(lines, 1, 2, 3)
+        assert not numbers(lines)
+    assert numbers(lines) == [1, 2, 3] and lines.stream.times == 1
+    tell(lines, 4)
+    assert numbers(lines) == [1, 2, 3, 4] and lines.stream.times == 2
+
+
+def test_what_is_held_is_also_written_after_a_failure(lines: logs.Lines) -> None:
+    with pytest.raises(ValueError, match="broke"), lines.held():
+        tell(lines, 1)
+        raise ValueError("it broke")
+    assert numbers(lines) == [1]
+
+
+def test_not_more_is_held_than_a_pipe_takes_in_one_piece(lines: logs.Lines) -> None:
+    with lines.held():
+        tell(lines, *range(2 * logs.AT_ONCE + 1))
+        assert numbers(lines) == [*range(2 * logs.AT_ONCE)]
+    assert numbers(lines) == [*range(2 * logs.AT_ONCE + 1)] and lines.stream.times == 3
+
+
+def test_other_threads_do_not_wait_for_what_one_holds(lines: logs.Lines) -> None:
+    with lines.held():
+        tell(lines, 1)
+        at_once(1, lambda _: tell(lines, 2))
+        assert numbers(lines) == [2]
+    assert numbers(lines) == [2, 1]
+
+
+def test_a_record_that_cannot_be_written_takes_no_other_with_it(lines: logs.Lines) -> None:
+    with lines.held():
+        tell(lines, 1, "no number", 3)
+    assert numbers(lines) == [1, 3]
+    lines.stream.is_full = True
+    with lines.held():
+        tell(lines, 4)
+    lines.stream.is_full = False
+    tell(lines, 5)
+    assert numbers(lines) == [1, 3, 5]
 
 
 # Requests.
@@ -242,7 +319,9 @@ def test_all_that_a_server_writes_is_json(tmp_path: Path) -> None:
     fill(data, chat())
     with serving(data, "--workers", "2", "--log-format", "json", "--log-level", "debug") as server:
         token = server.log_in()
+        server.logged("/auth/login")  # each worker writes its own lines, so the order of theirs is not said
         server.call("GET", "/api/v1/users/me", token=token)
+        server.logged("/users/me")
         status, headers, body = raw(server, GARBAGE[1])
         assert server.stop() == 0
     told = [json.loads(line) for line in server.errors.splitlines()]

@@ -274,8 +274,7 @@ def test_behind_the_nginx_of_the_document(tmp_path: Path) -> None:
             answer = unsafe.recv(65536).decode()
         assert answer.startswith("HTTP/1.1 301") and "Location: https://chat.example/sign-in?a=b\r\n" in answer
         assert scrape(running).value("cx_requests_total", operation="show_metrics", status=404) == 0
-        requests = [json.loads(line) for line in running.errors.splitlines() if "cx.requests" in line]
-        (feed,) = [one for one in requests if one["path"] == "/api/v1/events.ics"]
+        (feed,) = map(json.loads, running.logged('"path":"/api/v1/events.ics"'))
         assert (feed["client"], feed["request_id"]) == ("127.0.0.1", told.headers["X-Request-ID"])
         seen = log.read_text()
         assert f"GET /api/v1/events.ics 404 {feed['bytes']} " in seen and feed["request_id"] in seen

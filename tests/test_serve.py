@@ -198,7 +198,7 @@ def test_a_half_open_connection_hinders_nobody(server: Served) -> None:
 def test_the_log_has_a_line_with_the_request_id_and_never_a_token(server: Served, token: str) -> None:
     answer = server.call("GET", f"{MESSAGES}?limit=1", token=token, headers={"X-Request-ID": "log-me"})
     assert answer.headers["X-Request-ID"] == "log-me"
-    (line,) = [line for line in server.errors.splitlines() if "log-me" in line]
+    (line,) = server.logged("log-me")
     assert f"GET {MESSAGES} 200" in line
     assert token not in server.errors and PASSWORD not in server.errors
 

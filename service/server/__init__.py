@@ -22,7 +22,7 @@ from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
-from service import metrics
+from service import logs, metrics
 from service.asking import asking
 from service.server.answers import CODES
 from service.server.batches import Batches, Together
@@ -202,7 +202,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             channel.handle_close()
 
     def _turn(self, timeout: float) -> None:
-        self.watch.turn(timeout)
+        with logs.lines.held():
+            self.watch.turn(timeout)
         threads = self.task_dispatcher
         queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
         queued += self.batches.count() if self.batches else 0

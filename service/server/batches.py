@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from service import logs
 from service.db import Elsewhere, close_database
 
 log = logging.getLogger("cx.server")
@@ -49,7 +50,8 @@ class Batches:
         while (first := self._queue.get()) is not None:
             batch = [first]
             try:
-                self._answer(batch)
+                with logs.lines.held():
+                    self._answer(batch)
             except Exception:
                 log.exception("%s requests failed", len(batch))
                 for channel in batch:
