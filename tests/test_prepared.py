@@ -27,6 +27,11 @@ def renamed(name: str, id: str) -> Any:
     return App.update(name=name).where(App.id == id)
 
 
+@prepared
+def swapped(name: str, other: str, id: str) -> Any:
+    return [App.update(name=name).where(App.id == id), App.update(name=other).where(App.name == name)]
+
+
 @pytest.fixture
 def apps(application: Any) -> list[str]:
     App.create(name="Moon")
@@ -58,6 +63,14 @@ def test_a_write_tells_how_many_rows_it_changed(apps):
     assert renamed("Earth", apps[0]).run() == 1
     assert renamed("Earth", "nobody's").run() == 0
     assert named("Earth").value() == apps[0]
+
+
+def test_several_writes_go_one_after_the_other_each_with_its_own_values(apps):
+    with statements() as seen:
+        swapped("Earth", "Mars", apps[0]).run_all()
+        swapped("Mars", "Venus", apps[1]).run_all()
+    assert [App.get_by_id(id).name for id in apps] == ["Venus", "Venus"]  # the first by way of Earth and Mars
+    assert [sql for sql, _ in seen[:2]] == [sql for sql, _ in seen[2:4]]
 
 
 def test_a_page_counts_another_query_at_the_same_moment(apps):

@@ -5,7 +5,7 @@ import pytest
 from service import db
 from service.commands import run
 from service.models import ChatSession, Message, Notification
-from service.models.chats import CONTENTS
+from service.models.contents import CONTENTS
 from tests.conftest import flags_of, walk
 from tests.postgres import is_chosen, on_sqlite_alone
 from tests.test_chats import as_stored, delete, now, pin, pinned, quote, texts, total

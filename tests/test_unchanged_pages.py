@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from service import clock
 from service.models import ChatSession, Message
-from service.models.chats import silence
+from service.models.chats import silencing
 from tests.conftest import Client
 from tests.watching import statements
 
@@ -122,6 +123,7 @@ def test_a_quotation_elsewhere_goes_with_what_it_quotes(alice, agent, page, sess
         sent = agent.post(elsewhere, {"content": "see there", "is_private": is_private}).data["id"]
         Message.update(reply_to_message_id=id, reply_snapshot="[1]").where(Message.id == sent).execute()
         known = {client: tag(client, elsewhere) for client in (alice, agent)}
-        silence(Message.id == id)
+        for query in silencing(Message.id == id, clock.now()):
+            query.execute()
         assert is_unchanged(alice, elsewhere, known[alice]) == is_private
         assert not is_unchanged(agent, elsewhere, known[agent])

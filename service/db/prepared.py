@@ -12,6 +12,7 @@ takes longer than to answer most of them.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
@@ -22,7 +23,7 @@ from service.db.engine import database
 
 Parameters = ParamSpec("Parameters")
 
-Made = tuple[str, Sequence[Any]]  # SQL, and the values that go into it
+Made = tuple[Any, Sequence[Any]]  # SQL, or several texts and how many values each takes; the values
 
 _statements: dict[Hashable, Made] = {}
 
@@ -84,6 +85,13 @@ class Prepared:
         """Write; the number of rows that were."""
         return int(database.obj.rows_affected(database.obj.execute_sql(*self.made("as built", _sql))))
 
+    def run_all(self) -> None:
+        """Write what several queries say, one after the other."""
+        texts, values = self.made("all", _all)
+        given = iter(values)
+        for sql, number in texts:
+            database.obj.execute_sql(sql, [*itertools.islice(given, number)])
+
     def counting(self) -> Made:
         """SQL that counts the rows."""
         return self.made("count", _count)
@@ -111,6 +119,11 @@ def padded(values: list[Any]) -> list[Any]:
 def _sql(query: Any) -> Made:
     sql, values = query.sql()
     return sql, values
+
+
+def _all(queries: Sequence[Any]) -> Made:
+    made = [query.sql() for query in queries]
+    return [(sql, len(values)) for sql, values in made], [value for _, values in made for value in values]
 
 
 def _count(query: Any) -> Made:

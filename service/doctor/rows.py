@@ -8,7 +8,7 @@ from service.doctor.findings import Finding, each, fault, ok, warning
 from service.formats import fold
 from service.models import Avatar, Ledger
 from service.models.bots import SEARCHED, searchable
-from service.models.chats import text_in
+from service.models.contents import text_in
 from service.models.ledger import Broken
 from service.models.pictures import FOLDER, NAME
 from service.settings import Settings

@@ -1,6 +1,5 @@
 """Chat sessions and their messages: who may reach them, and what may be done with them (contract, sections 4 and 5)."""
 
-import json
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,6 +22,7 @@ from service.fields import (
     Word,
     reference,
 )
+from service.models.contents import CONTENTS, EMPTY, text_in
 from service.models.due_answers import DueAnswer
 from service.models.news import Newsworthy
 from service.models.notifications import Notification
@@ -34,17 +34,6 @@ STATUSES = (*LIVE, *OVER, "archived")
 
 PIN_LIMIT = 100
 PURGED = "gdpr_purged"
-CONTENTS = ("content", "original_content", "translations", "reply_snapshot", "action_payload")
-
-
-def text_in(content: str) -> str:
-    """The text in a content as it is stored: of `{"text": "…"}`, or of a JSON string; of anything else, none."""
-    try:
-        found = json.loads(bytes(msgspec.json.decode(content)))
-    except (ValueError, RecursionError):  # an array of integers may be anything
-        return ""
-    text = found.get("text") if isinstance(found, dict) else found
-    return text.encode(errors="replace").decode().replace("\0", "") if isinstance(text, str) else ""
 
 
 def known_status(text: str) -> str:
@@ -235,18 +224,19 @@ class Message(Table):
                 ChatSession.update(
                     shown_total=ChatSession.shown_total - 1, public_total=ChatSession.public_total - public
                 ).where(ChatSession.id == self.chat_session_id).execute()
-                silence(Message.id == self.id)
+                _silenced(self.id, clock.now()).run_all()
 
     @classmethod
     def purge(cls, which: Any) -> int:
         """The legal purge: empty the messages for good and leave tombstones; the number of messages purged."""
         with write():
-            silence(which)
+            for query in silencing(which, clock.now()):
+                query.execute()
             which &= cls.gdpr_purged_at.is_null()
             for some, is_private in ((which & cls.is_private, True), (which & ~cls.is_private, False)):
                 sessions = ChatSession.id.in_(cls.select(cls.chat_session_id).where(some))
-                ChatSession.touch_all(sessions, is_private=is_private)
-            empty = dict.fromkeys(CONTENTS, "[]") | {"plain_text": "", "search_text": ""}
+                ChatSession.telling(sessions, clock.now(), is_private=is_private).execute()
+            empty = dict.fromkeys(CONTENTS, EMPTY) | {"plain_text": "", "search_text": ""}
             marks = {"gdpr_purged_at": clock.timestamp(), "gdpr_original_content_type": cls.content_type}
             return int(cls.update(content_type=PURGED, **marks, **empty).where(which).execute())
 
@@ -269,20 +259,28 @@ def _newest_pin(session_id: str) -> Any:
     return others.where(Message.pinned_at.is_null(False))
 
 
-def touch_quoting(some: Any) -> None:
-    """What quotes some messages is about to change with them, in whichever session; inside the write that does it."""
-    quoting = (Message.reply_to_message_id.in_(some)) & (Message.reply_snapshot != "[]")
-    for is_private in (False, True):
-        sessions = Message.select(Message.chat_session_id).where(quoting, Message.is_private == is_private)
-        ChatSession.touch_all(ChatSession.id.in_(sessions), is_private=is_private)
+def telling_quotes(some: Any, now: Any) -> list[Any]:
+    """What says that whatever quotes some messages is about to change with them, in whichever session."""
+    quoting = (Message.reply_to_message_id.in_(some)) & (Message.reply_snapshot != EMPTY)
+    sessions = Message.select(Message.chat_session_id).where(quoting)
+    parts = [(ChatSession.id.in_(sessions.where(Message.is_private == hidden)), hidden) for hidden in (False, True)]
+    return [ChatSession.telling(which, now, is_private=hidden) for which, hidden in parts]
 
 
-def silence(which: Any) -> None:
-    """Take the text of messages out of replies that quote and notifications that announce them; nobody answers them."""
-    touch_quoting(gone := Message.select(Message.id).where(which))
-    Message.update(reply_snapshot="[]").where(Message.reply_to_message_id.in_(gone)).execute()
-    Notification.update(body="", payload="[]").where(Notification.message_id.in_(gone)).execute()
-    DueAnswer.delete().where(DueAnswer.message_id.in_(gone)).execute()
+def silencing(which: Any, now: Any) -> list[Any]:
+    """What takes the text of messages out of replies that quote and notifications that tell of them; nobody answers."""
+    gone = Message.select(Message.id).where(which)
+    return [
+        *telling_quotes(gone, now),
+        Message.update(reply_snapshot=EMPTY).where(Message.reply_to_message_id.in_(gone)),
+        Notification.update(body="", payload=EMPTY).where(Notification.message_id.in_(gone)),
+        DueAnswer.delete().where(DueAnswer.message_id.in_(gone)),
+    ]
+
+
+@prepared
+def _silenced(id: str, now: int) -> Any:
+    return silencing(Message.id == id, now)
 
 
 _shown, _public = Message.deleted_at.is_null(), Message.deleted_at.is_null() & ~Message.is_private

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from service import clock, formats
-from service.db import render, write
+from service.db import prepared, render, write
 from service.errors import (
     AppNotFound,
     BotNotFound,
@@ -20,7 +20,8 @@ from service.errors import (
 from service.fields import as_bytes, compact_json
 from service.models import speaking
 from service.models.bots import Bot
-from service.models.chats import ChatSession, Message, text_in, touch_quoting
+from service.models.chats import ChatSession, Message, telling_quotes
+from service.models.contents import EMPTY, text_in
 from service.models.notifications import Notification
 from service.models.people import App, Caller
 from service.models.posting import post
@@ -28,7 +29,6 @@ from service.models.reading import PREVIEW, ReadMarker
 from service.models.speaking import Hearing
 
 LARGEST = 64 * 1024  # bytes of a content
-EMPTY = "[]"
 
 
 class Draft(NamedTuple):
@@ -122,12 +122,17 @@ def edit(caller: Caller, message: Message, content: str) -> Raw:
             ).execute()
             after = Message.get(own)
             ChatSession.touch(after.chat_session_id, is_private=after.is_private)
-            touch_quoting([after.id])
+            _quotes_told(after.id, clock.now()).run_all()
             repeating = (Message.reply_to_message_id == after.id) & (Message.reply_snapshot != EMPTY)
             Message.update(reply_snapshot=_snapshot_of(after)).where(repeating).execute()
             announcing = (Notification.message_id == after.id) & (Notification.payload != EMPTY)
             Notification.update(body=after.plain_text[:PREVIEW]).where(announcing).execute()
         return render(Message, message.id)
+
+
+@prepared
+def _quotes_told(id: str, now: int) -> Any:
+    return telling_quotes([id], now)
 
 
 def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message | None:

@@ -37,10 +37,10 @@ class Newsworthy:
         _touched(id, clock.now(), table=cls, is_private=is_private).run()
 
     @classmethod
-    def touch_all(cls, which: Any, *, is_private: bool = False) -> None:
-        """Something has changed in the rows of a condition; inside the write that changes it."""
+    def telling(cls, which: Any, now: Any, *, is_private: bool = False) -> Any:
+        """What says that something changes now in the rows of a condition; for the write that changes it."""
         table: Any = cls
-        table.update(cls.news(clock.now(), is_private=is_private)).where(which).execute()
+        return table.update(cls.news(now, is_private=is_private)).where(which)
 
     @classmethod
     def with_news_since(cls, moment: int, *columns: Any) -> list[tuple[Any, ...]]:
@@ -50,7 +50,7 @@ class Newsworthy:
 
 @prepared
 def _touched(id: str, now: int, *, table: Any, is_private: bool) -> Any:
-    return table.update(table.news(now, is_private=is_private)).where(table.id == id)
+    return table.telling(table.id == id, now, is_private=is_private)
 
 
 @prepared
