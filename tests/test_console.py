@@ -32,7 +32,7 @@ from service.models import (
 from service.models.settling import settle
 from service.signature import Origin
 from tests.browsing import Browser, Forms
-from tests.conftest import PASSWORD, Client, Reply
+from tests.conftest import PASSWORD, Client, Clock, Reply
 from tests.household import picture
 from tests.samples import NOBODY
 from tests.test_access import as_form
@@ -557,6 +557,19 @@ class TestAChat:
         assert around == ids[35:85]
         assert f"?before={ids[35]}" in browser.reply.raw.decode()
         assert f"?after={ids[84]}" in browser.reply.raw.decode()
+
+    def test_finds_each_of_the_messages_of_one_moment(
+        self, host_clock: Clock, alice: Client, session: ChatSession, say: Any, at: Begin
+    ) -> None:
+        with db.write():
+            ids = [say(f"line {number}", sender_id=alice.user.id).id for number in range(70)]
+        assert len({clock.ulid_time(id) for id in ids}) == 1
+        browser = at(alice)
+        for place in (0, 1, 33, 34, 68, 69):
+            found = re.findall(r'id="m-(\w+)"', browser.open(f"{chat(session)}?at={ids[place]}").raw.decode())
+            assert found == ids[max(0, place - 25) : place + 25]
+            asked = browser.open(f"{chat(session)}?reply={ids[place]}").raw.decode()
+            assert re.search(rf"Replying to.*?\bline {place}\b", asked, re.DOTALL)
 
     def test_parts_the_days_in_the_time_zone_of_its_reader(
         self, alice: Client, session: ChatSession, say: Any, host_clock: Any, at: Begin

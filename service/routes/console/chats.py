@@ -213,7 +213,7 @@ def window(caller: Caller, session: ChatSession, query: Window) -> tuple[list[di
         return (rows if direction == "forward" else rows[::-1]), bool(page.next_key)
 
     if query.at:
-        place = query.at[:-1]  # sorts before the message, and after every earlier one that is no twin of it
+        place = just_before(query.at)
         before, older = part("backward", place, bubbles.AROUND)
         after, newer = part("forward", place, bubbles.AROUND)
         return before + after, older, newer
@@ -228,5 +228,10 @@ def one(caller: Caller, session: ChatSession, id: str) -> list[dict[str, Any]]:
     """One message of a chat, if the caller sees it."""
     if not id:
         return []
-    rows = inbox.messages(caller, session, Position(key=(id[:-1],)), 1, "forward").rows
+    rows = inbox.messages(caller, session, Position(key=(just_before(id),)), 1, "forward").rows
     return [row for row in msgspec.json.decode(rows) if row["id"] == id]
+
+
+def just_before(id: str) -> str:
+    """A text that sorts before an identifier, and after every earlier one: those of a moment differ in their end."""
+    return f"{id[:-1]}{chr(ord(id[-1]) - 1)}~"
