@@ -8,6 +8,9 @@ PYTEST := $(RUN) -m pytest -n auto --dist worksteal
 LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--custom-compile-command "make relock" $(UPGRADE)
 
+# Else every process that a test starts would compile the service anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo build build-postgresql test everyday torture bench lint format relock clean
 

@@ -849,10 +849,8 @@ def crowd(shop: App) -> Callable[[int], None]:
 
     def grow(total: int) -> None:
         columns = [*FULL, "app_id", "search_text"]
-        marks = ", ".join([db.database.param] * len(columns))
-        sql = f"INSERT INTO bot ({', '.join(columns)}) VALUES ({marks})"
         with db.write():
-            db.database.cursor().executemany(sql, map(row, range(Bot.select().count(), total)))
+            db.database.fill("bot", columns, map(row, range(Bot.select().count(), total)))
 
     return grow
 

@@ -18,6 +18,7 @@ import pytest
 
 import app
 from service import clock, commands, db, doctor, migrations
+from service.db import sqlite, turns
 from service.doctor import schema
 from service.models import Event
 from service.settings import Settings
@@ -263,6 +264,7 @@ def migrate_in_a_child(data: Path, place: int) -> int:
     if process == 0:
         status = 1
         try:
+            sqlite.turns = turns.Turns()  # else it would wait for the one that went down with its forerunner
             db.open_database(data)
             execute, left = db.database.obj.execute_sql, place
 

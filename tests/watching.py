@@ -1,5 +1,6 @@
 """Looking at what a request did behind the answer: rows, statements, work, threads."""
 
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +17,13 @@ from tests.postgres import is_chosen, only_on_sqlite
 def stored(*tables: Any) -> dict[str, list[Any]]:
     """Every row of some tables, or of all but what refusals and questions of readiness are meant to write."""
     chosen = tables or [table for table in TABLES if table not in (LoginAttempt, Moment)]
-    return {table.__name__: sorted(table.select().tuples(), key=repr) for table in chosen}
+    return {table.__name__: sorted(db.database.execute_sql(_all_of(table)).fetchall(), key=repr) for table in chosen}
+
+
+@functools.cache
+def _all_of(table: Any) -> str:
+    columns = ", ".join(column.column_name for column in table._meta.sorted_fields)
+    return f'SELECT {columns} FROM "{table._meta.table_name}"'
 
 
 def files_of(settings: Settings) -> list[bytes]:
