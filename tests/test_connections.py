@@ -4,6 +4,7 @@ With a small application in this process, and with the real server where descrip
 """
 
 import contextlib
+import errno
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waitress.channel import HTTPChannel
 
 from service import metrics
 from service import server as package
@@ -182,6 +184,19 @@ def test_of_those_who_leave_very_much_unread_the_slowest_go(shop: Shop, monkeypa
     assert shop.connections
     for client in clients:
         client.close()
+
+
+def test_who_is_to_get_more_than_the_disk_holds_is_cut_off_and_nobody_else(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with shop.connect() as other:
+        answered(other)
+        monkeypatch.setattr(HTTPChannel, "write_soon", keep)  # which keeps large answers in a file
+        assert len(everything(shop.connect(get("/big")))) < len(BIG)
+        answered(other)
 
 
 # Room.

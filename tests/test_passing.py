@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -160,6 +161,51 @@ class TestInPassing:
         with db.in_passing():
             assert User.select().count() == 0
         assert db.database.execute_sql(SLOW).fetchone() == (3_000_000,)
+
+    @pytest.mark.parametrize(
+        ("patience", "order"), [(60.0, ["asked", "asked", "told", "told"]), (-1.0, ["asked", "told", "asked", "told"])]
+    )
+    def test_answers_of_one_turn_go_out_together_unless_that_takes_long(
+        self, patience: float, order: list[str], house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, go_on, seen = threading.Event(), threading.Event(), list[str]()
+        give, application = connection.Connection.give, house.application
+
+        def hold(environ: dict[str, Any], start_response: Any) -> Any:
+            if environ["PATH_INFO"].endswith("/first"):
+                begun.set()
+                assert go_on.wait(20)
+            seen.append("asked")
+            return application(environ, start_response)
+
+        def told_of(channel: Any, answer: Any) -> None:
+            seen.append("told")
+            give(channel, answer)
+
+        house.application = hold
+        monkeypatch.setattr(connection, "TOGETHER", patience)
+        monkeypatch.setattr(connection.Connection, "give", told_of)
+        others = [house.ask("GET", "/nowhere") for _ in range(2)]
+        assert all(other.getresponse().read() for other in others)
+        first = house.ask("GET", "/first")
+        assert begun.wait(20)
+        seen.clear()
+        for other in others:
+            other.request("GET", "/api/v1/nowhere")
+        go_on.set()
+        assert [told(asking)[0] for asking in (first, *others)] == [404] * 3
+        assert seen[-4:] == order
+
+    def test_what_was_sent_at_once_does_not_wait_for_others(self, house: House) -> None:
+        with socket.create_connection(("127.0.0.1", house.port), timeout=20) as client:
+            ask = b"GET /nowhere HTTP/1.1\r\nHost: a\r\n"
+            client.sendall((ask + b"\r\n") * 40 + ask + b"Connection: close\r\n\r\n")
+            client.settimeout(20)  # a turn in which nothing comes takes a second
+            begun, found = time.monotonic(), b""
+            while part := client.recv(65536):
+                found += part
+        assert found.count(b"HTTP/1.1 404") == 41
+        assert time.monotonic() - begun < 20
 
     def test_the_database_may_have_no_way_to(self) -> None:
         with pytest.raises(db.Elsewhere):

@@ -24,7 +24,7 @@ from waitress.task import ThreadedTaskDispatcher
 
 from service import logs, metrics
 from service.asking import asking
-from service.server.answers import CODES
+from service.server.answers import CODES, Answer
 from service.server.batches import Batches, Together
 from service.server.connection import Connection
 from service.server.watch import Watch
@@ -88,19 +88,12 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.watch = Watch()
         self.in_passing = in_passing
         self.batches = Batches(together, self.add_task, self.pull_trigger) if together else None
+        self.made: list[tuple[Connection, Answer | None]] = []
         self._thread = 0
         self._rests_until = self._looks_at = 0.0
         self._told: dict[str, float] = {}
-        super().__init__(
-            application,
-            self.watch,
-            True,
-            sock,
-            dispatcher=dispatcher,
-            adj=adjustments,
-            sockinfo=where,
-            bind_socket=False,
-        )
+        about = {"dispatcher": dispatcher, "adj": adjustments, "sockinfo": where, "bind_socket": False}
+        super().__init__(application, self.watch, True, sock, **about)
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
         """Serve until `is_over`, then take no more connections, answer what was asked, and return."""
@@ -129,6 +122,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.accepting = False
         self.del_channel()
         self.socket.close()
+
+    def give(self) -> None:
+        """Send what was answered in this turn, so that no client wakes up, and takes the processor, between answers."""
+        for channel, answer in self.made:
+            channel.give(answer)
+            self.watch.wake(channel)  # it may have read the next request already
+        self.made.clear()
 
     def pull_trigger(self) -> None:
         """Have the thread of the server look around; in that thread it does anyway."""
@@ -203,7 +203,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     def _turn(self, timeout: float) -> None:
         with logs.lines.held():
-            self.watch.turn(timeout)
+            self.watch.ask()
+            self.watch.turn(0.0 if self.made else timeout)
+            self.give()
         threads = self.task_dispatcher
         queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
         queued += self.batches.count() if self.batches else 0

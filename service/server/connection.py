@@ -21,6 +21,7 @@ SLACK = 30.0  # seconds after which the rest of a request must come at a least r
 RATE = 1024  # bytes a second
 WHOLE = 300.0  # seconds in which a request must be whole, or an answer read to its end
 UNREAD = 30.0  # seconds in which a client must read on
+TOGETHER = 0.002  # seconds in which an answer waits for others of its turn
 SMALL = 16 * 1024  # bytes of a body that is read in no time
 
 
@@ -102,7 +103,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         if server.in_passing and (request.error or request.command in ("GET", "HEAD")):
             try:
                 with server.in_passing():
-                    self.answer()
+                    server.made.append((self, self.make()))
+                if self.since - server.made[0][0].since > TOGETHER:
+                    server.give()
             except db.Elsewhere:
                 server.add_task(self)
         elif server.batches and request.body_bytes_received <= SMALL:
@@ -165,14 +168,12 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         with self.outbuf_lock:
             try:
                 sent = 0 if self.total_outbufs_len else self.send(data, do_close=False)
-            except OSError:
-                self.will_close = True
-                return
-            self.moved = time.monotonic()
-            if sent < len(data):
-                with contextlib.suppress(ClientDisconnected):
+                self.moved = time.monotonic()
+                if sent < len(data):
                     super().write_soon(data[sent:])
-                self.current_outbuf_count = self.adj.outbuf_high_watermark  # the next answer gets a buffer of its own
+                    self.current_outbuf_count = self.adj.outbuf_high_watermark  # the next answer gets its own buffer
+            except (OSError, ClientDisconnected):  # it has gone, or there is no disk for the rest of a large answer
+                self.will_close = True
 
     def see_who_is_there(self) -> None:
         """Note whether the client has reset the connection; one that merely sends no more may still read."""

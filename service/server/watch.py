@@ -37,12 +37,15 @@ class Watch(dict[int, Any]):
         """Have a socket asked again from the next turn on; from any thread."""
         self._woken.append(watched)
 
-    def turn(self, timeout: float) -> None:
-        """Let everything read and write that can; wait at most some seconds until anything can."""
+    def ask(self) -> None:
+        """Ask whoever is awake what it wants; a connection may take up what it has read already."""
         while self._woken:
             self._awake.add(self._woken.popleft())
         for watched in list(self._awake):
             self._ask(watched)
+
+    def turn(self, timeout: float) -> None:
+        """Let everything read and write that can, as it was asked; wait at most some seconds until anything can."""
         for key, ready in self._selector.select(timeout):
             watched = key.data
             if not self._holds(key.fd, watched):
