@@ -795,7 +795,7 @@ def test_pins_that_race_for_the_last_place_leave_one_winner(alice, session, say)
     said = [say() for _ in range(8)]
     replies = at_once(8, lambda index: pin(alice, said[index]))
     assert sorted(reply.status for reply in replies) == [200] + [400] * 7
-    assert Message.pins(session.id) == 100
+    assert len(pinned(alice, session)) == 100
 
 
 # The status of a session

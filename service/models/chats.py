@@ -179,13 +179,13 @@ class Message(Table):
             raise MessageNotFound
         return render(Message, self.id)
 
-    def _change(self, *, pinned: bool = False, **values: Any) -> "Message | None":
-        """Set columns if the message is not deleted, or with `pinned` only if it is; as it is then. Inside a write."""
-        done = _changed(self.id, *values.values(), columns=tuple(values), pinned=pinned).run()
-        changed = Message.known(self.id) if done else None
+    def _change(self, *, pinned: bool = False, **values: Any) -> bool:
+        """Set columns unless the message is deleted, and with `pinned` only if it is; whether they were. In a write."""
+        changed = _changed(self.id, *values.values(), columns=tuple(values), pinned=pinned).row()
         if changed:
-            ChatSession.touch(self.chat_session_id, is_private=changed.is_private)
-        return changed
+            (self.is_private,) = map(bool, changed)
+            ChatSession.touch(self.chat_session_id, is_private=self.is_private)
+        return bool(changed)
 
     def pin(self) -> None:
         """Pin the message; a second time changes nothing."""
@@ -194,20 +194,12 @@ class Message(Table):
             if now is None or now.deleted_at:
                 raise MessageNotFound
             if now.pinned_at is None:
-                if Message.pins(self.chat_session_id) >= PIN_LIMIT:
+                pins, newest = _pinned(self.chat_session_id).row()
+                if pins >= PIN_LIMIT:
                     raise PinLimitReached
-                self._change(pinned_at=Message.next_pin(self.chat_session_id))
-
-    @classmethod
-    def next_pin(cls, session_id: str) -> str:
-        """When a new pin is set: later than every other in its session, until time ends, so that the last is known."""
-        newest = _newest_pin(session_id).value()
-        return clock.timestamp(min(max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0), clock.LAST))
-
-    @classmethod
-    def pins(cls, session_id: str) -> int:
-        """How many messages of a session are pinned."""
-        return _pinned(session_id).count()
+                # Later than every other in its session, until time ends, so that the last is known.
+                moment = max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0)
+                self._change(pinned_at=clock.timestamp(min(moment, clock.LAST)))
 
     def unpin(self) -> None:
         """Take the pin off; a second time changes nothing."""
@@ -219,8 +211,8 @@ class Message(Table):
     def soft_delete(self) -> None:
         """Hide the message from every surface and keep its content in storage; a second time changes nothing."""
         with write(self.chat_session_id):
-            if deleted := self._change(deleted_at=clock.timestamp()):
-                public = 0 if deleted.is_private else 1
+            if self._change(deleted_at=clock.timestamp()):
+                public = 0 if self.is_private else 1
                 ChatSession.update(
                     shown_total=ChatSession.shown_total - 1, public_total=ChatSession.public_total - public
                 ).where(ChatSession.id == self.chat_session_id).execute()
@@ -244,19 +236,15 @@ class Message(Table):
 @prepared
 def _changed(id: str, *values: Any, columns: tuple[str, ...], pinned: bool) -> Any:
     which = [Message.id == id, Message.deleted_at.is_null(), *[Message.pinned_at.is_null(False)] * pinned]
-    return Message.update(dict(zip(columns, values, strict=True))).where(*which)
+    return Message.update(dict(zip(columns, values, strict=True))).where(*which).returning(Message.is_private)
 
 
 @prepared
 def _pinned(session_id: str) -> Any:
-    live = Message.deleted_at.is_null() & Message.pinned_at.is_null(False)
-    return Message.select().where(Message.chat_session_id == session_id, live)
-
-
-@prepared
-def _newest_pin(session_id: str) -> Any:
-    others = Message.select(peewee.fn.max(Message.pinned_at)).where(Message.chat_session_id == session_id)
-    return others.where(Message.pinned_at.is_null(False))
+    """How many messages of a session are pinned, and the newest pin of all, also of those that are deleted."""
+    live = peewee.fn.count(Message.id).filter(Message.deleted_at.is_null())
+    pinned = Message.select(live, peewee.fn.max(Message.pinned_at)).where(Message.chat_session_id == session_id)
+    return pinned.where(Message.pinned_at.is_null(False))
 
 
 def telling_quotes(some: Any, now: Any) -> list[Any]:
