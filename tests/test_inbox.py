@@ -1065,6 +1065,17 @@ class TestThousandsOfThem:
             assert steps(count) < 6 * 2_000
 
     @on_sqlite_alone
+    def test_that_are_unread_are_counted_in_an_index_alone(self, crowded):
+        count, _ = selects(crowded, "/notifications")
+        assert "USING COVERING INDEX notification_told" in query_plan(*count).words[0]
+
+    @on_sqlite_alone
+    def test_that_are_unread_make_no_message_dearer(self, crowded, session):
+        assert unread(crowded) == 2_000
+        say = f"/chats/{session.id}/messages"
+        assert database_steps(lambda: crowded.post(say, {"content": {"text": "Hello"}})) < 2_000
+
+    @on_sqlite_alone
     def test_are_marked_without_looking_at_those_that_were_read(self, crowded):
         read_all(crowded)
         tell(crowded, created_at=moment(-1))

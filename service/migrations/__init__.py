@@ -7,7 +7,7 @@ interrupted migration leaves the database as it was. Column types are words that
 from collections.abc import Callable, Mapping
 
 from service import db
-from service.migrations import step_1, step_2, step_3, step_4, step_5
+from service.migrations import step_1, step_2, step_3, step_4, step_5, step_6
 
 # SQL, a function where SQL is not enough, or what each kind of database does in its own way.
 Statement = str | Callable[[], None] | Mapping[str, str] | Mapping[str, Callable[[], None]]
@@ -18,6 +18,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_3.STATEMENTS,
     step_4.STATEMENTS,
     step_5.STATEMENTS,
+    step_6.STATEMENTS,
 )
 
 TRIGGERS = step_5.TRIGGERS  # all that a file may have
