@@ -154,9 +154,10 @@ def ulid(at: int | None = None, *, after: str = "") -> str:
         if fresh < _latest_ulid or fresh >> 80 == _latest_ulid >> 80:
             fresh = _latest_ulid + 1
         _latest_ulid = fresh
-    if after and fresh <= int(ULID.from_str(after)):
-        fresh = int(ULID.from_str(after)) + 1 + secrets.randbits(60)
-    return str(ULID.from_int(fresh))
+    text = str(ULID.from_int(fresh))
+    if text <= after:
+        text = str(ULID.from_int(int(ULID.from_str(after)) + 1 + secrets.randbits(60)))
+    return text
 
 
 def read_ulid(text: str) -> str:

@@ -106,6 +106,14 @@ class Table(peewee.Model):
             raise peewee.DoesNotExist
         return found
 
+    @classmethod
+    def create(cls, **columns: Any) -> Self:
+        """A new row, written; columns that are not given get their defaults."""
+        made = cls(__no_default__=True)
+        made.__data__ = cls._meta.get_default_dict() | columns
+        made.save(force_insert=True)
+        return made
+
     def save(self, force_insert: bool = False, only: Any = None) -> int:
         """Write the row; a new one by a statement that was built before."""
         if not force_insert:
