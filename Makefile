@@ -36,7 +36,7 @@ everyday: $(VENV)/installed ## run the tests that take no patience
 torture: build ## put the service through crashes, full disks, wrong clocks, load and hostile input; takes an hour
 	$(RUN) -m tests.torture $(PARTS)
 
-bench: build $(BENCH)/installed ## measure the service beside its peers, with wrk and strace; takes 20 minutes, with ROWS=--quick one
+bench: build $(BENCH)/installed ## measure the service beside its peers, with wrk and strace; takes a quarter of an hour, with ROWS=--quick a minute
 	$(RUN) -m tests.bench $(ROWS)
 
 lint: $(VENV)/installed ## check style and types
