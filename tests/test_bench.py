@@ -104,8 +104,8 @@ class TestTheTable:
 
     def test_tells_of_a_disk_that_waits_beside_the_others(self) -> None:
         page, send, _ = results()["lines"][:3]
-        lines = report.markdown(results(lines=[page], waiting=[send])).splitlines()
-        (place,) = (number for number, line in enumerate(lines) if "a millisecond more for each sync" in line)
+        lines = report.markdown(results(lines=[page], **{run.WAITING: [send]})).splitlines()
+        (place,) = (number for number, line in enumerate(lines) if f"{run.DELAY} ms more for each sync" in line)
         assert "900 µs, 1,000/s" in lines[place - 2]
         assert lines[place + 4].startswith("| send a message | 1,000 µs, 900/s | 0.90 (≥ 0.8) |")
         assert "sync" not in report.markdown(results())

@@ -183,7 +183,7 @@ class Message(Table):
         """Set columns unless the message is deleted, and with `pinned` only if it is; whether they were. In a write."""
         changed = _changed(self.id, *values.values(), columns=tuple(values), pinned=pinned).row()
         if changed:
-            (self.is_private,) = map(bool, changed)
+            self.is_private = bool(changed[0])  # an import may have changed that meanwhile
             ChatSession.touch(self.chat_session_id, is_private=self.is_private)
         return bool(changed)
 

@@ -32,7 +32,7 @@ def main() -> int:
         print("Without strace, no disk is made to wait; on Debian and Ubuntu: apt-get install strace", file=sys.stderr)
         rows = [row for row in rows if row != run.WAITING]
     results = run.everything(FOLDER, rows, flags.quick)
-    run.file(FOLDER, flags.quick).write_text(json.dumps(results, indent=2) + "\n")
+    run.results_file(FOLDER, flags.quick).write_text(json.dumps(results, indent=2) + "\n")
     table = report.markdown(results)
     print(table)
     if flags.show or not (flags.rows or flags.quick):

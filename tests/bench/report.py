@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from tests.bench.run import DELAY, WAITING
+
 PEERS = {"pocketbase": "PocketBase", "fastapi": "FastAPI", "ninja": "Django Ninja"}
 COLUMNS = ("work", "service", "claim", "seen", "of the limit", *PEERS.values(), "best of these", "p99")
 
@@ -13,7 +15,7 @@ def markdown(results: dict[str, Any]) -> str:
     parts = [
         about(results),
         table(contested(line) for line in lines if "claims" not in line),
-        *waiting(results.get("waiting", [])),
+        *waiting(results.get(WAITING, [])),
         table(claimed(claim) for line in lines for claim in line.get("claims", ())),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -21,7 +23,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 def waiting(lines: list[dict[str, Any]]) -> list[str]:
     """What was written on a disk that waits."""
-    told = "The same with a millisecond more for each sync, as on a disk that answers when the data are safe:"
+    told = f"The same with {DELAY} ms more for each sync, as on a disk that answers when the data are safe:"
     return [told, table(map(contested, lines))] if lines else []
 
 

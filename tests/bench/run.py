@@ -50,7 +50,7 @@ def everything(folder: Path, rows: Sequence[str], quick: bool) -> dict[str, Any]
     return {**about, "lines": lines, **({WAITING: on_a_waiting_disk(folder, quick)} if WAITING in rows else {})}
 
 
-def file(folder: Path, quick: bool) -> Path:
+def results_file(folder: Path, quick: bool) -> Path:
     """Where the results of the last run are."""
     return folder / ("bench-quick.json" if quick else "bench.json")
 
@@ -60,7 +60,7 @@ def on_a_waiting_disk(folder: Path, quick: bool) -> list[dict[str, Any]]:
     say(f"what is written, with {DELAY} ms more for each sync")
     line = [*SLOWED, sys.executable, "-m", "tests.bench", *(work.name for work in WORKS if work.writes)]
     subprocess.run(line + ["--quick"] * quick, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    found: list[dict[str, Any]] = json.loads(file(folder, quick).read_bytes())["lines"]
+    found: list[dict[str, Any]] = json.loads(results_file(folder, quick).read_bytes())["lines"]
     return found
 
 
