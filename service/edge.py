@@ -9,11 +9,12 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from service import metrics
 from service.errors import InternalError
 from service.logs import Event, Told
+from service.operations import Operation
 from service.origins import address_of
 from service.replies import Reply, refuse
 from service.settings import Settings
@@ -57,11 +58,31 @@ class Failed(Event):
         return f"request {self.request_id} failed"
 
 
-class Edge:
-    """The WSGI application, around what gives the reply to an environ."""
+class Route(NamedTuple):
+    """Where a request goes: its path in UTF-8, the function that answers it, and its operation.
 
-    def __init__(self, inside: Callable[[dict[str, Any]], Reply], settings: Settings) -> None:
-        self.inside, self.settings = inside, settings
+    There is no operation for static files, unknown paths, OPTIONS and methods that a path does not have.
+    """
+
+    path: str
+    answer: Callable[[dict[str, Any]], Reply]
+    operation: Operation | None = None
+
+
+class Edge:
+    """The WSGI application, around the router."""
+
+    def __init__(self, router: Callable[[str, str], Route], settings: Settings) -> None:
+        self.router, self.settings = router, settings
+
+    def find(self, method: str, path: str) -> Route:
+        """The route of a request; `path` as PATH_INFO has it (PEP 3333).
+
+        A server may ask as soon as it has read the header, and pass the route on as `cx.route`.
+        """
+        # Bytes that are not UTF-8 and slashes at the beginning are faults, and must not be lost on the way.
+        path = path.encode("latin-1").decode("utf-8", "replace")
+        return self.router(method, path if path[:1] == "/" != path[1:2] else f"/\ufffd{path}")
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         metrics.board.add(metrics.IN_FLIGHT)
@@ -76,10 +97,9 @@ class Edge:
         request_id = offered if _REQUEST_ID.fullmatch(offered) else f"{random.getrandbits(64):016x}"
         environ["cx.request_id"] = request_id
         try:
-            # Bytes that are not UTF-8 and slashes at the beginning are faults, and must not be lost on the way.
-            path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-            environ["PATH_INFO"] = path if path[:1] == "/" != path[1:2] else f"/\ufffd{path}"
-            reply = self.inside(environ)
+            route = environ.get("cx.route") or self.find(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+            environ["PATH_INFO"] = route.path
+            reply = route.answer(environ)
         except Exception:
             log.exception(Failed(request_id))
             reply = refuse(InternalError())

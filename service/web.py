@@ -7,7 +7,7 @@ The only importer of Bottle, which routes. 404, 405 and OPTIONS never reach an o
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import bottle
@@ -15,7 +15,7 @@ import bottle
 from service import assets, cursors, db, decoding, forms, keeping, metrics, replies
 from service.auth import sign_in
 from service.auth.tokens import authenticate
-from service.edge import Edge
+from service.edge import Edge, Route
 from service.errors import (
     BadRequest,
     BodyTooLarge,
@@ -53,7 +53,7 @@ class Door:
         origin = read_origin(environ, self.settings)
         environ |= {"cx.operation": self.operation.name, "cx.client": origin.address}  # for the log
         try:
-            reply = self.answer(environ, identifiers, origin)
+            reply = self.answer(environ, identifiers.copy(), origin)
         except Refusal as refusal:
             reply = self.refuse(refusal, origin)
         except Exception as error:
@@ -202,19 +202,19 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
         end = r"<:re:\Z>" if "<" in rule else ""  # Bottle's own end of a rule lets a newline follow
         router.add(rule + end, operation.method, Door(operation, settings, operations))
 
-    def answer(environ: dict[str, Any]) -> Reply:
+    def find(method: str, path: str) -> Route:
         try:
-            found: tuple[Callable[..., Reply], dict[str, str]] = router.match(environ)
+            answer, identifiers = router.match({"REQUEST_METHOD": method, "PATH_INFO": path})
         except bottle.HTTPError as error:
-            return not_routed(environ, error)
-        return found[0](environ, found[1])
+            return Route(path, functools.partial(not_routed, error=error))
+        return Route(path, functools.partial(answer, identifiers=identifiers), getattr(answer, "operation", None))
 
-    return Edge(answer, settings)
+    return Edge(find, settings)
 
 
-def send_static(environ: dict[str, Any], named: dict[str, str]) -> Reply:
+def send_static(environ: dict[str, Any], identifiers: dict[str, str]) -> Reply:
     """A part of the pages, which a browser may keep but asks about each time, so that no two versions meet."""
-    file = _PARTS.get(named["name"])
+    file = _PARTS.get(identifiers["name"])
     if file is None:
         return refuse(NotFound())
     return replies.send(Media(file.read_bytes()), assets.type_of(file), environ.get("HTTP_IF_NONE_MATCH", ""))

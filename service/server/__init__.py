@@ -84,6 +84,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         dispatcher.set_thread_count(settings.threads)
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
         self.room = min(MOST, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
+        self.find = getattr(application, "find", None)  # a plain WSGI application does not tell
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
         self.watch = Watch()
         self.in_passing = in_passing

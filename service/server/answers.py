@@ -93,6 +93,7 @@ class Answer:
             "wsgi.multithread": True,
             "wsgi.multiprocess": True,
             "wsgi.run_once": False,
+            "cx.route": request.route,
             "cx.is_refused": is_refused,
             "cx.patience": server.waiting.patience(request.begun),
             **request.headers,

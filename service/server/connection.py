@@ -80,7 +80,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
             with self.requests_lock:
                 if self.request is None:
-                    self.request, self.since = Request(self.adj), time.monotonic()
+                    self.request, self.since = Request(self.adj, self.server.find), time.monotonic()
                 request = self.request
                 self.unread = self.unread[request.received(self.unread) :]
                 if request.expect_continue and request.headers_finished and not self.sent_continue:

@@ -8,12 +8,15 @@ import functools
 import logging
 import re
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from waitress.buffers import OverflowableBuffer
 from waitress.parser import HTTPRequestParser, ParsingError, split_uri, unquote_bytes_to_wsgi
 from waitress.receiver import ChunkedReceiver, FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
+from service.edge import Route
 from service.remembering import remembered
 
 log = logging.getLogger("cx.server")
@@ -160,7 +163,16 @@ class _Chunks(ChunkedReceiver):  # type: ignore[misc]
 
 
 class Request(HTTPRequestParser):  # type: ignore[misc]
-    """A request that is coming in; `headers` are named as an environ has them."""
+    """A request that is coming in; `headers` are named as an environ has them.
+
+    `find` is asked for its `route` when the header is complete; there is none without it, or before that.
+    """
+
+    route: Route | None = None
+
+    def __init__(self, adjustments: Any, find: Callable[[str, str], Route] | None = None) -> None:
+        super().__init__(adjustments)
+        self.find = find
 
     def parse_header(self, header_plus: bytes) -> None:
         """Read the start line and the fields; what waitress would find besides, nothing here asks for."""
@@ -175,6 +187,8 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self.command, uri, self.version = start.groups()
         self._read_target(uri)
         self._read_end()
+        if self.find:
+            self.route = self.find(self.command, self.path)
 
     def _read_target(self, uri: str) -> None:
         """What is asked for; sometimes under the name of a host (RFC 9112, section 3.2.2)."""
