@@ -424,6 +424,39 @@ def test_what_is_by_the_letter_is_answered(sent: bytes, length: int, pieces: int
     assert b"%d;hello" % length in everything(client)
 
 
+# Expect: 100-continue.
+
+
+@pytest.mark.parametrize("lines", [(), ("Content-Length: 0",)], ids=["no length", "length 0"])
+def test_expectation_without_a_body_is_answered_at_once(lines: tuple[str, ...], shop: Shop) -> None:
+    asked = get("/", "Expect: 100-continue", *lines).replace(b"GET", b"POST")
+    told = everything(shop.connect(asked + LAST))
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"200"]
+    assert shop.begun == 2
+
+
+def test_header_of_a_request_with_an_expectation_never_joins_the_next_header(shop: Shop) -> None:
+    def echo(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        told = f"[{environ['PATH_INFO']} {environ.get('HTTP_WHO')}]".encode()
+        start_response("200 OK", [("Content-Length", str(len(told)))])
+        return [told]
+
+    shop.server.application = echo
+    with shop.connect(b"GET /first HTTP/1.1\r\nExpect: 100-continue\r\nX-Junk: ") as client:
+        shop.until(lambda: shop.connections and shop.connections[0].request)
+        client.sendall(b"a\r\nHost: a\r\n\r\n")
+        client.sendall(get("/second", "Who: bob", "Connection: close"))
+        told = everything(client)
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"200"]
+    assert re.findall(rb"\[.*?]", told) == [b"[/first None]", b"[/second bob]"]
+
+
+def test_body_that_is_too_large_is_refused_without_asking_for_it(shop: Shop) -> None:
+    asked = head(100_000_000).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+    told = everything(shop.connect(asked))
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"413"]
+
+
 # Descriptors.
 
 

@@ -83,9 +83,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
                     self.request, self.since = Request(self.adj, self.server.find), time.monotonic()
                 request = self.request
                 self.unread = self.unread[request.received(self.unread) :]
-                if request.expect_continue and request.headers_finished and not self.sent_continue:
-                    self.send_continue()
                 if not request.completed:
+                    if request.expect_continue and request.headers_finished and not self.sent_continue:
+                        self.send_continue()
                     continue
                 self.request, self.sent_continue = None, False
                 if request.empty:

@@ -176,6 +176,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
 
     def parse_header(self, header_plus: bytes) -> None:
         """Read the start line and the fields; what waitress would find besides, nothing here asks for."""
+        self.header_plus = b""  # of this header, which came in several parts
         line, _, rest = header_plus.decode("latin-1").removesuffix("\r\n").partition("\r\n")
         start = START.fullmatch(line)
         if not start:
