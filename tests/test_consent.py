@@ -132,6 +132,13 @@ class TestThePage:
         assert text.count("root") == text.count("bots:write") == 1
         assert "does not know" in text
 
+    def test_says_what_stays_when_access_ends(self, alice):
+        for scope, grants_stay in (("", True), ("data-shares chats", True), ("data-shares:read events", False)):
+            text = page(alice.get(path(scope=scope))).text
+            assert "You can end its access at any time" in text
+            assert "What it has done in your name by then stays" in text
+            assert ("data shares that it has granted, until you revoke them." in text) == grants_stay
+
     def test_says_that_unknown_scopes_alone_allow_nothing(self, alice):
         text = page(alice.get(path(scope="root"))).text
         assert "not be allowed to do anything" in text

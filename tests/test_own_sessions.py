@@ -3,7 +3,7 @@
 import pytest
 
 from service import clock, db, migrations
-from service.auth import sign_in, tokens
+from service.auth import consent, sign_in, tokens
 from service.migrations import step_1, step_2
 from service.models import LoginSession
 from service.signature import Origin
@@ -179,7 +179,7 @@ class TestEndingALogin:
         assert replies == [200] * 4
 
     def test_is_not_a_way_around_the_list_of_installs(self, alice):
-        """`DELETE /users/me/installs/{id}`, which a narrow token may, ends command-line clients only."""
+        """`DELETE /users/me/installs/{id}` ends command-line clients only."""
         (row,) = listed(alice)
         with nothing_changes():
             assert alice.delete(f"/users/me/installs/{row['id']}").error == (404, "not_found")
@@ -197,6 +197,21 @@ def test_a_program_neither_sees_nor_ends_the_logins_of_the_person(alice, setting
         if scopes != "account":
             assert program.delete(f"/auth/sessions/{own}").error == expected
             assert program.post("/auth/password", raw=b"{").error == expected
+
+
+@pytest.mark.parametrize("scopes", ["profile", "events", " ".join(sorted(consent.SCOPES))])
+def test_a_program_touches_neither_other_clients_nor_the_calendar_address(alice, settings, scopes):
+    program = let_a_program_in(alice, settings, scopes, install_id="its own")
+    let_a_program_in(alice, settings, install_id="other")
+    installs = alice.get("/users/me/installs").data
+    with nothing_changes():
+        assert program.get("/users/me/installs").error == (403, "insufficient_scope")
+        for install in installs:
+            assert program.delete(f"/users/me/installs/{install['id']}").error == (403, "insufficient_scope")
+        assert program.post("/events/feed").error == (403, "insufficient_scope")
+        assert program.delete("/events/feed").error == (403, "insufficient_scope")
+    assert program.post("/auth/logout").data == {"logged_out": True}
+    assert [install["install_id"] for install in alice.get("/users/me/installs").data] == ["other"]
 
 
 @pytest.mark.parametrize("shut_out", ["disabled", "logged out", "expired"])

@@ -29,6 +29,8 @@ MEANINGS = {
     "events": ("See your events", "Change your events"),
     "notifications": ("Read your notifications", "Mark your notifications as read, and delete them"),
 }
+# A scope that no token is ever given: a program must not touch the logins, clients and secret addresses of the person.
+ACCOUNT = "account"
 SCOPES = frozenset(MEANINGS) | {f"{scope}:read" for scope in MEANINGS}
 
 

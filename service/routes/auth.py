@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw, Struct
 
 from service.auth import credentials, passwords, tokens
+from service.auth.consent import ACCOUNT
 from service.auth.tokens import Tokens
 from service.db import Page, render
 from service.errors import InsufficientScope
@@ -15,8 +16,6 @@ from service.settings import Settings
 from service.signature import Cursor, Origin
 
 routes = Routes("Authentication")
-# A scope that no token is ever given: a program with a narrow one must not touch the logins of the person.
-ACCOUNT = "account"
 account = Routes("Authentication", scope=ACCOUNT, extension=True)
 
 SHORTEST = 8  # characters of a password that somebody chooses here

@@ -128,7 +128,7 @@ def describe_authorization(origin: Origin) -> Metadata:
     )
 
 
-@clients.get("/users/me/installs", answers=(200, 401), scope="profile")
+@clients.get("/users/me/installs", answers=(200, 401), scope=consent.ACCOUNT)
 def list_installs(caller: Caller) -> list[Install]:
     """The command-line clients that may act for you, the newest first."""
     return [
@@ -137,7 +137,7 @@ def list_installs(caller: Caller) -> list[Install]:
     ]
 
 
-@clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope="profile")
+@clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope=consent.ACCOUNT)
 def revoke_install(login: LoginSession) -> Revoked:
     """Let a command-line client act for you no longer."""
     login.expect_install()

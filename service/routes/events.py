@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Raw, Struct, field
 
 from service import icalendar
+from service.auth.consent import ACCOUNT
 from service.db import Page
 from service.models import CalendarFeed, Event
 from service.models.people import Caller
@@ -91,13 +92,13 @@ def delete_event(event: Event) -> Cancelled:
     return Cancelled(True)
 
 
-@routes.post("/events/feed", answers=(200, 401), extension=True)
+@routes.post("/events/feed", answers=(200, 401), extension=True, scope=ACCOUNT)
 def renew_calendar_feed(caller: Caller, origin: Origin) -> FeedAddress:
     """Get a new secret address of your calendar, for programs that subscribe to it; the old one ends."""
     return FeedAddress(f"{origin.site}{PREFIX}/events.ics?token={CalendarFeed.renew(caller.id)}")
 
 
-@routes.delete("/events/feed", answers=(200, 401), extension=True)
+@routes.delete("/events/feed", answers=(200, 401), extension=True, scope=ACCOUNT)
 def revoke_calendar_feed(caller: Caller) -> NoFeed:
     """End the secret address of your calendar."""
     CalendarFeed.revoke(caller.id)
