@@ -790,6 +790,21 @@ def test_the_hundred_and_first_pin_is_refused(alice, agent, session, other_sessi
     assert pinned(alice, session)[:2] == ["one more", "last"]
 
 
+def test_pinned_notes_and_pinned_messages_have_limits_of_their_own(alice, agent, session, say):
+    fill(session, PIN_LIMIT - 1, pinned_at="2026-01-01T00:00:00.000Z")
+    fill(session, PIN_LIMIT - 1, pinned_at="2026-01-01T00:00:00.000Z", is_private=True)
+    note, one_note_more = say("note", is_private=True), say("one note more", is_private=True)
+    last, more = say("last"), say("one more")
+    assert pin(agent, note).status == 200
+    assert pin(agent, one_note_more).error == (400, "pin_limit_reached")
+    assert pin(alice, last).status == 200
+    for client in (alice, agent):
+        assert pin(client, more).error == (400, "pin_limit_reached")
+    assert len(pinned(alice, session)) == PIN_LIMIT
+    assert len(pinned(agent, session)) == 2 * PIN_LIMIT
+    assert pinned(agent, session)[:2] == ["last", "note"]
+
+
 def test_pins_that_race_for_the_last_place_leave_one_winner(alice, session, say):
     fill(session, 99, pinned_at="2026-01-01T00:00:00.000Z")
     said = [say() for _ in range(8)]

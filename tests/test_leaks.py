@@ -23,6 +23,7 @@ from service.auth import tokens
 from service.fields import as_bytes, compact_json
 from service.migrations import step_4, take
 from service.models import TABLES, App, Bot, ChatSession, Event, Message, Notification, User
+from service.models.chats import PIN_LIMIT
 from service.models.settling import settle
 from tests.conftest import Client, Reply
 from tests.test_access import CASES, ELSEWHERE, KNOWN, PEOPLE, World, furnish, undone
@@ -309,6 +310,17 @@ def test_what_is_not_for_somebody_changes_nothing_that_they_are_told(name: str, 
         text = inside(repr(beside[asked]))
         assert not [value for value in secret if value in text], asked
         assert CANARY in asked or CANARY not in text.lower(), asked
+
+
+def test_pinned_notes_take_no_pins_from_a_customer(
+    alice: Client, agent: Client, session: ChatSession, say: Any
+) -> None:
+    notes, said = ([say(is_private=private) for _ in range(PIN_LIMIT)] for private in (True, False))
+    for client, messages in ((agent, notes), (alice, said)):
+        path = f"/chats/{session.id}/messages"
+        replies = [client.post(f"{path}/{message.id}/pin") for message in messages]
+        assert {reply.status for reply in replies} == {200}
+    assert len(alice.get(f"/chats/{session.id}/pinned-messages").data) == PIN_LIMIT
 
 
 @pytest.mark.slow

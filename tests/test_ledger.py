@@ -404,7 +404,19 @@ class TestActs:
         assert new == [Told(kind, *tell())]
 
     def test_of_every_kind_are_tried_here(self) -> None:
-        assert {kind for kind, _ in ACTS.values()} == set(KINDS)
+        assert {kind for kind, _ in ACTS.values()} == set(KINDS) - {"install_replaced"}  # which comes with a login
+
+    def test_include_the_end_of_a_login_that_another_of_its_install_replaces(self, scene: Scene) -> None:
+        ok(scene.trade(code=scene.approve(install_id="i")["code"]))
+        ok(scene.trade(code=scene.approve(install_id="another")["code"]))
+        first, code = scene.newest(install_id="i").id, scene.approve(install_id="i")["code"]
+        with written() as new:
+            ok(scene.trade(code=code))
+        second = LoginSession.get(LoginSession.install_id == "i", LoginSession.ended_at.is_null()).id
+        login, replaced = new
+        assert (login.kind, login.details["login"]) == ("login", second)
+        alice = scene.id("alice")
+        assert replaced == Told("install_replaced", alice, alice, {"login": first, "replaced_by": second})
 
     def test_are_dated_and_never_before_the_one_before(self, host_clock: Any, application: Any) -> None:
         for seconds in (0, 5, -60):

@@ -118,7 +118,7 @@ def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings:
     approval.used_at = clock.now()
     pair = None
     if proven and in_time and redirect_uri == approval.redirect_uri and lasts:
-        LoginSession.end_install(approval.user_id, approval.install_id)
+        replaced = LoginSession.end_install(approval.user_id, approval.install_id)
         session = tokens.open_session(
             approval.user_id,
             settings,
@@ -127,6 +127,9 @@ def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings:
             scopes=approval.scopes,
             install_id=approval.install_id,
         )
+        for login in replaced:
+            about = {"login": login, "replaced_by": session.id}
+            Ledger.record("install_replaced", approval.user_id, approval.user_id, **about)
         approval.login_session_id = session.id
         pair = tokens.pair_of(session, settings), approval.scopes
     approval.save()

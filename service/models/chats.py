@@ -32,7 +32,7 @@ LIVE = ("open", "active", "pending", "snoozed", "on_hold")
 OVER = ("resolved", "ended", "closed")
 STATUSES = (*LIVE, *OVER, "archived")
 
-PIN_LIMIT = 100
+PIN_LIMIT = 100  # of the messages of a session that its customer sees, and as many of its private notes
 PURGED = "gdpr_purged"
 
 
@@ -194,7 +194,7 @@ class Message(Table):
             if now is None or now.deleted_at:
                 raise MessageNotFound
             if now.pinned_at is None:
-                pins, newest = _pinned(self.chat_session_id).row()
+                pins, newest = _pinned(self.chat_session_id, is_private=now.is_private).row()
                 if pins >= PIN_LIMIT:
                     raise PinLimitReached
                 # Later than every other in its session, until time ends, so that the last is known.
@@ -240,9 +240,10 @@ def _changed(id: str, *values: Any, columns: tuple[str, ...], pinned: bool) -> A
 
 
 @prepared
-def _pinned(session_id: str) -> Any:
-    """How many messages of a session are pinned, and the newest pin of all, also of those that are deleted."""
-    live = peewee.fn.count(Message.id).filter(Message.deleted_at.is_null())
+def _pinned(session_id: str, *, is_private: bool) -> Any:
+    """The number of pinned messages, or notes, of a session, and its newest pin, deleted messages included."""
+    counted = Message.deleted_at.is_null() & (Message.is_private if is_private else ~Message.is_private)
+    live = peewee.fn.count(Message.id).filter(counted)
     pinned = Message.select(live, peewee.fn.max(Message.pinned_at)).where(Message.chat_session_id == session_id)
     return pinned.where(Message.pinned_at.is_null(False))
 

@@ -31,6 +31,7 @@ Kind = Literal[
     "logout",
     "login_ended",
     "install_revoked",
+    "install_replaced",
     "refresh_token_reused",
     "code_reused",
     "password_changed",

@@ -206,10 +206,13 @@ class LoginSession(Table):
     install_id = Text(null=True, default=None, leaves=NEVER)  # of a command-line client
 
     @classmethod
-    def end_install(cls, user_id: str, install_id: str) -> None:
-        """End the logins of a command-line client's install."""
-        own = (cls.user_id == user_id) & (cls.install_id == install_id) & cls.ended_at.is_null()
-        cls.update(ended_at=clock.now()).where(own).execute()
+    def end_install(cls, user_id: str, install_id: str) -> list[str]:
+        """End the logins of a command-line client's install, in a write; their identifiers, for the ledger."""
+        now = clock.now()
+        own = (
+            (cls.user_id == user_id) & (cls.install_id == install_id) & cls.ended_at.is_null() & (cls.expires_at > now)
+        )
+        return sorted(row.id for row in cls.update(ended_at=now).where(own).returning(cls.id).execute())
 
     @classmethod
     def installs_of(cls, user_id: str) -> "list[LoginSession]":

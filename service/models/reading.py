@@ -146,8 +146,9 @@ def messages(
 def pinned_messages(caller: Caller, session: ChatSession) -> msgspec.Raw:
     """The pinned messages of a session, newest pin first."""
     order = [Order(Message.pinned_at, descending=True), Order(Message.id, descending=True)]
-    found = _messages(session.id, staff=caller.is_staff(session.app_id), pinned=True)
-    return page(found, order, Position(), PIN_LIMIT).rows
+    staff = caller.is_staff(session.app_id)
+    found = _messages(session.id, staff=staff, pinned=True)
+    return page(found, order, Position(), 2 * PIN_LIMIT if staff else PIN_LIMIT).rows
 
 
 @prepared
