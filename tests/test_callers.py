@@ -266,6 +266,7 @@ def test_an_access_token_is_nothing_else(world):
             assert anyone.get("//", cookie=f"cx_signed_in={text}").error == (401, "invalid_token")
         for text in (token, f"cxc_{bare}"):
             form = f"grant_type=authorization_code&client_id=service-cli&code={text}"
+            form += "&code_verifier=x&redirect_uri=http://127.0.0.1/"
             reply = anyone.post("/auth/cli/token", raw=form.encode(), content_type="application/x-www-form-urlencoded")
             assert (reply.status, reply.json["error"]) == (400, "invalid_grant")
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from service import clock
 from service.auth import codes, consent
 from service.auth.consent import ConsentRequest
-from service.errors import InvalidClient, UnsupportedGrantType
+from service.errors import InvalidClient, InvalidParameter, UnsupportedGrantType
 from service.models import LoginSession, User
 from service.models.people import Caller
 from service.operations import FORM, PREFIX, Routes
@@ -20,6 +20,13 @@ routes = Routes("Command-line clients", scope="consent", produces="text/html")
 clients = Routes("Command-line clients", extension=True)
 
 PAGE = "/auth/cli/authorize"
+
+
+# The parameters that each grant type requires (RFC 6749, sections 4.1.3 and 6; RFC 7636, section 4.5).
+NEEDED = {
+    "authorization_code": ("client_id", "code", "code_verifier", "redirect_uri"),
+    "refresh_token": ("refresh_token",),
+}
 
 
 class ConsentForm(Form):
@@ -38,6 +45,18 @@ class TokenRequest(Form):
     code_verifier: str = ""
     redirect_uri: str = ""
     refresh_token: str = ""
+
+    def expect_parameters(self) -> None:
+        """Raises the error of RFC 6749, section 5.2, for a request that is incomplete or of another kind."""
+        if not self.grant_type:
+            raise InvalidParameter("grant_type: required.")
+        if self.grant_type not in NEEDED:
+            raise UnsupportedGrantType
+        missing = [name for name in NEEDED[self.grant_type] if not getattr(self, name)]
+        if missing:
+            raise InvalidParameter(*(f"{name}: required." for name in missing))
+        if self.client_id not in ("service-cli", ""):
+            raise InvalidClient
 
 
 class TokenAnswer(Bare, omit_defaults=True):
@@ -100,14 +119,11 @@ def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
 @clients.post("/auth/cli/token", answers=(200, 400), public=True, most=FORM)
 def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
     """Trade a code or a refresh token for a pair of tokens (RFC 6749)."""
-    if body.client_id not in ("service-cli", "") or (body.grant_type == "authorization_code" and not body.client_id):
-        raise InvalidClient
-    if body.grant_type == "authorization_code":
-        pair, scope = codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
-    elif body.grant_type == "refresh_token":
+    body.expect_parameters()
+    if body.grant_type == "refresh_token":
         pair, scope = codes.refresh(body.refresh_token, settings)
     else:
-        raise UnsupportedGrantType
+        pair, scope = codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
     lasting = settings.access_minutes * clock.MINUTE // clock.SECOND
     return TokenAnswer(pair.access_token, "Bearer", lasting, pair.refresh_token, scope)
 
