@@ -19,7 +19,7 @@ from msgspec import Struct
 from service.db import Position
 from service.errors import BadRequest, InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
 from service.remembering import remembered
-from service.shapes import Writes, convert, hints_of, may_be_empty, readers, resolve
+from service.shapes import Writes, convert, hints_of, may_be_left_out, readers
 from service.signature import LowerBound, UpperBound
 
 DEEPEST = 100
@@ -60,15 +60,15 @@ def expect_json(content_type: str) -> None:
 def read_body(raw: bytes, content_type: str, kind: Any, lenient: bool) -> tuple[Any, list[str]]:
     """A body as the type that an operation declares, and the warnings of a lenient one.
 
-    A type whose members may all be left out may be left out itself. On a lenient operation an unreadable body becomes
-    what the type's `nothing` makes.
+    A struct without required members may be left out; `null` is not an object and never stands for one. On a lenient
+    operation an unreadable body becomes what the type's `nothing` makes.
     """
     try:
         text = raw.strip(b" \t\r\n")  # the blanks of JSON
         if text:
             expect_json(content_type)
-        if text in (b"", b"null") and may_be_empty(resolve(kind)):
-            return _convert({}, kind), []
+        elif may_be_left_out(kind):
+            return kind(), []
         return _convert(read_json(raw), kind), []
     except BadRequest as fault:
         if not lenient:

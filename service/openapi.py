@@ -8,7 +8,7 @@ import msgspec
 from service.db import Position
 from service.errors import ANY_OPERATION, InsufficientScope, Refusal
 from service.operations import KIB, Operation
-from service.shapes import hints_of, may_be_empty, resolve, shape
+from service.shapes import hints_of, may_be_left_out, resolve, shape
 from service.signature import Html, LowerBound, Media, Moved, UpperBound
 
 REFERENCE = "#/components/schemas/{name}"
@@ -76,7 +76,7 @@ def _operation(operation: Operation, rendered: Any, links: dict[str, Any]) -> di
     }
     if operation.body:
         described["requestBody"] = {
-            "required": not may_be_empty(resolve(operation.body)),
+            "required": not may_be_left_out(operation.body),
             "content": {operation.accepts: {"schema": rendered(id(resolve(operation.body)))}},
             "description": f"At most {operation.most // KIB} KiB.",
         }

@@ -152,3 +152,8 @@ def hints_of(kind: Any) -> dict[str, Any]:
 def may_be_empty(kind: Any) -> bool:
     """Whether a query or body may be left out: there is none, or none of its members is required."""
     return not kind or not any(member.required for member in msgspec.structs.fields(kind))
+
+
+def may_be_left_out(kind: Any) -> bool:
+    """Whether a request may come without this body. A patch, which is no struct, has to be there."""
+    return isinstance(kind, type) and may_be_empty(kind)

@@ -700,10 +700,15 @@ def test_reading_up_to_what_is_not_there_is_refused(alice, bob, agent, session, 
         assert read(bob, session).error == (403, "forbidden")
 
 
-@pytest.mark.parametrize("raw", [b"", b"null", b"{}", b'{"message_id": null}'])
+@pytest.mark.parametrize("raw", [b"", b" ", b"{}", b'{"message_id": null}'])
 def test_an_empty_session_can_be_read(alice, session, raw):
     with nothing_changes():
         assert alice.put(f"/chats/{session.id}/read", raw=raw).data["unread_count"] == 0
+
+
+def test_null_does_not_mark_a_session_read(alice, session):
+    with nothing_changes():
+        assert alice.put(f"/chats/{session.id}/read", raw=b"null").error == (400, "invalid_body")
 
 
 def test_many_who_read_at_once_end_with_the_furthest(alice, agent, session):

@@ -209,14 +209,18 @@ class TestAChange:
         plain = make(alice)
         assert {name: after[name] for name in names} == {name: plain[name] for name in names}
 
-    @pytest.mark.parametrize(
-        "body", [None, {}, {"title": "Call"}, {"user_id": NOBODY, "id": NOBODY, "created_at": "x"}]
-    )
+    @pytest.mark.parametrize("body", [{}, {"title": "Call"}, {"user_id": NOBODY, "id": NOBODY, "created_at": "x"}])
     def test_that_says_nothing_new_writes_nothing(self, alice, host_clock, body):
         event = make(alice)
         host_clock.forward(seconds=5)
         with nothing_changes():
             assert alice.patch(f"/events/{event['id']}", body).data == event
+
+    @pytest.mark.parametrize("raw", [b"", b" ", b"null"])
+    def test_that_is_not_an_object_is_refused(self, alice, raw):
+        event = make(alice)
+        with nothing_changes():
+            assert alice.patch(f"/events/{event['id']}", raw=raw).error == (400, "invalid_body")
 
     def test_must_leave_the_end_behind_the_start(self, alice):
         event = make(alice, ends_at=moment(60))
@@ -300,7 +304,8 @@ class TestAnEvent:
             return found
 
         monkeypatch.setattr(Event, "reach", reach)
-        assert alice.call(method, f"/events/{event['id']}").error == (404, "event_not_found")
+        reply = alice.call(method, f"/events/{event['id']}", {} if method == "PATCH" else None)
+        assert reply.error == (404, "event_not_found")
 
     def test_that_many_delete_at_once_is_deleted_once(self, alice):
         event = make(alice)

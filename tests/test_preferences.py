@@ -266,14 +266,17 @@ class TestAPatch:
             patch(alice, {group: None})
             assert text(own(alice)) == text({**CHANGED, group: DEFAULTS[group]})
 
-    @pytest.mark.parametrize("raw", [b"{}", b"", b" \r\n", b"null", b'{"appearance": {}}', b'{"privacy": null}'])
+    @pytest.mark.parametrize("raw", [b"", b" \r\n", b"null", b" null\n"])
+    def test_that_is_not_an_object_is_refused(self, alice, raw):
+        with nothing_changes():
+            assert alice.patch(PATH, raw=raw).error == (400, "invalid_body")
+
+    @pytest.mark.parametrize("raw", [b"{}", b'{"appearance": {}}', b'{"privacy": null}'])
     def test_that_says_nothing_changes_nothing(self, alice, raw):
         with nothing_changes():
             assert text(alice.patch(PATH, raw=raw).data) == text(DEFAULTS)
 
-    @pytest.mark.parametrize(
-        "raw", [b"{}", b"null", b'{"appearance": {}}', b'{"absent": null, "privacy": {"x": null}}']
-    )
+    @pytest.mark.parametrize("raw", [b"{}", b'{"appearance": {}}', b'{"absent": null, "privacy": {"x": null}}'])
     def test_that_says_nothing_keeps_the_time_of_the_last_change(self, host_clock, alice, raw):
         before = patch(alice, CHANGED)
         host_clock.forward(minutes=5)

@@ -116,7 +116,12 @@ class TestAChange:
         assert profile(alice) == EMPTY
         assert {name: user[name] for name in SHOWN} == {"first_name": "", "last_name": "", "location": []}
 
-    @pytest.mark.parametrize("raw", [b"{}", b"", b" \r\n", b"null", b'{"nickname": "Al"}'])
+    @pytest.mark.parametrize("raw", [b"", b" \r\n", b"null", b" null\n"])
+    def test_that_is_not_an_object_is_refused(self, alice, raw):
+        with nothing_changes():
+            assert alice.patch(PATH, raw=raw).error == (400, "invalid_body")
+
+    @pytest.mark.parametrize("raw", [b"{}", b'{"nickname": "Al"}'])
     def test_that_says_nothing_changes_nothing(self, alice, raw):
         patch(alice, GOOD)
         with nothing_changes():

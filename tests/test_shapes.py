@@ -26,7 +26,7 @@ from service.fields import (
     Word,
 )
 from service.models import TABLES, App
-from service.shapes import Writes, convert, hints_of, may_be_empty, readers, resolve, shape, variant
+from service.shapes import Writes, convert, hints_of, may_be_empty, may_be_left_out, readers, resolve, shape, variant
 
 
 def shout(text: str) -> str:
@@ -361,3 +361,9 @@ class TestHints:
         assert may_be_empty(CHANGES.type)
         assert not may_be_empty(NEW.type)
         assert not may_be_empty(Answer)
+
+    def test_a_patch_is_never_left_out(self):
+        assert may_be_left_out(Deep)
+        assert not may_be_left_out(Annotated[dict[str, Any], CHANGES])
+        assert not may_be_left_out(Annotated[dict[str, Any], variant(Deep, required=False)])
+        assert not may_be_left_out(Answer)
