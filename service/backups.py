@@ -150,7 +150,7 @@ def _make(source: Engine, made: Path, progress: Progress) -> Contents:
         source.write_copy(made)
     else:
         copying.see_that_it_is_current(source)
-        copy = db.connect(made.parent)
+        copy = db.connect(made.parent, create=True)
         with copy.until_closed():
             copying.copy(source, copy, progress(2 * copying.count_rows(source)))
         _set_journal(made, "delete")

@@ -213,7 +213,7 @@ def settings(tmp_path: Path, empty_data: Path) -> Settings:
 def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder without rows, to be copied: sooner done than making one. On PostgreSQL, one database is emptied."""
     data = tmp_path_factory.mktemp("empty") / "data"
-    app.prepare(at(data))
+    app.prepare(at(data), create=True)
     db.close_database()
     return data
 

@@ -93,7 +93,7 @@ def records(**alice: str) -> list[Record]:
 
 def furnish(settings: Settings) -> None:
     """A new installation that holds all of it, and in which Alice is logged in."""
-    app.prepare(settings)
+    app.prepare(settings, create=True)
     with tempfile.NamedTemporaryFile() as file:
         file.write(json_lines(records()))
         file.flush()

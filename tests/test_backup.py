@@ -122,7 +122,7 @@ def test_a_backup_can_pass_through_a_pipe(filled: Path, other: Path) -> None:
 
 
 def test_a_backup_holds_no_bytes_of_what_was_deleted(filled: Path, file: Path, cx: Run) -> None:
-    app.prepare(at(filled))
+    app.prepare(at(filled), create=True)
     secret = "confidential" * 20
     bot = Bot.create(app_id=household.SHOP, name="x", description=secret)
     bot.delete_instance()
@@ -144,7 +144,7 @@ def test_the_backup_of_an_earlier_schema_waits_for_the_next_start(other: Path, t
     status, output, _ = cx("restore", made, other)
     assert status == 0
     assert ("which `serve` brings up to date" in output) is not postgres.is_chosen()
-    app.prepare(at(other))
+    app.prepare(at(other), create=True)
     assert migrations.version() == len(migrations.STEPS)
     assert SigningKey.select().count() == 1
 
@@ -154,7 +154,7 @@ def test_a_copy_with_its_journal_can_be_restored(filled: Path, other: Path, tmp_
     with closing(db.sqlite3.connect(filled / db.FILE_NAME)) as reader:
         reader.execute("SELECT 1 FROM app").fetchone()
         reader.execute("BEGIN")
-        app.prepare(at(filled))
+        app.prepare(at(filled), create=True)
         Bot.create(app_id=household.SHOP, name="in the journal")
         db.close_database()
         copied = tmp_path / "copied"
@@ -194,7 +194,7 @@ def test_a_backup_never_replaces_its_source(filled: Path, cx: Run) -> None:
 
 @on_sqlite_alone
 def test_without_a_database_there_is_no_backup(data: Path, file: Path, cx: Run) -> None:
-    assert refusal(cx("backup", file, data)) == f"there is no service.db in {data}"
+    assert refusal(cx("backup", file, data)) == f"there is no database in {data}"
     assert not data.exists()
 
 
@@ -256,7 +256,7 @@ def test_two_who_make_the_same_backup_do_not_meet(filled: Path, file: Path, cx: 
 @on_sqlite_alone
 def test_a_backup_that_is_told_to_end_tidies_up(filled: Path, file: Path) -> None:
     file.parent.mkdir()
-    app.prepare(at(filled))
+    app.prepare(at(filled), create=True)
     with db.write():
         for number in range(300):
             Bot.create(app_id=household.SHOP, name=str(number), description=os.urandom(50_000).hex())
@@ -348,7 +348,7 @@ def test_a_file_that_is_being_written_to_is_not_restored(filled: Path, other: Pa
 @on_sqlite_alone
 class TestTheOldDatabase:
     def test_is_kept_and_can_be_restored(self, filled: Path, other: Path, file: Path, cx: Run) -> None:
-        app.prepare(at(other))
+        app.prepare(at(other), create=True)
         db.close_database()
         first = contents(other)
         cx("backup", file, filled)
@@ -385,7 +385,7 @@ import os, app
 from pathlib import Path
 from service.models import App
 from service.settings import Settings
-app.prepare(Settings(data=Path({str(other)!r})))
+app.prepare(Settings(data=Path({str(other)!r})), create=True)
 App.create(id={APP!r}, name="in the journal")
 os._exit(0)"""
         subprocess.run([sys.executable, "-c", crash], cwd=ROOT, env=environment(), check=True, timeout=60)
@@ -403,7 +403,7 @@ os._exit(0)"""
             raise PermissionError(1, "Operation not permitted")
 
         cx("backup", file, filled)
-        app.prepare(at(other))
+        app.prepare(at(other), create=True)
         db.close_database()
         first = contents(other)
         monkeypatch.setattr(os, "link", cannot)
@@ -430,7 +430,7 @@ def test_a_restore_that_is_killed_anywhere_leaves_the_old_or_the_new(
     """Killed before each change of the file system, and begun again."""
     cx("backup", file, filled)
     new = contents(filled)
-    app.prepare(at(other))
+    app.prepare(at(other), create=True)
     db.close_database()
     old = contents(other)
     seen = []

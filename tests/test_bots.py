@@ -767,7 +767,7 @@ def test_what_searches_look_through_never_leaves(alice, shop, bot):
 @pytest.fixture
 def older(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database of a release that knew neither searches nor the feed's index, with three bots."""
-    db.open_database(settings.data, settings.database)
+    db.open_database(settings.data, settings.database, create=True)
     with monkeypatch.context() as then:
         then.setattr(migrations, "STEPS", (step_1.STATEMENTS,))
         assert migrations.migrate() == 1

@@ -239,7 +239,7 @@ def test_a_page_is_a_range_of_an_index(request, session, monkeypatch, who, index
 def older(tmp_path, monkeypatch):
     """The database of a release that knew no searches, with a chat, and then brought up to date."""
     url = postgres.database_of(tmp_path)
-    db.open_database(tmp_path, url)
+    db.open_database(tmp_path, url, create=True)
     with monkeypatch.context() as then:
         then.setattr(migrations, "STEPS", (step_1.STATEMENTS, step_2.STATEMENTS))
         assert migrations.migrate() == 2

@@ -225,6 +225,7 @@ def test_disabling_ends_every_login_and_enabling_lets_in_again(cx: Callable[...,
 
 @pytest.mark.parametrize("action", ["password", "disable", "enable"])
 def test_an_unknown_user_is_one_line(action: str, cx: Callable[..., Outcome]) -> None:
+    cx("migrate")
     line = refusal(cx("user", action, "nobody@example.com", typed=b"secret\n"))
     assert line == "there is no user nobody@example.com"
 
@@ -306,14 +307,56 @@ def test_the_data_folder_and_the_database_are_for_their_owner_only(cx: Callable[
         assert file.stat().st_mode & 0o777 == 0o600, file
 
 
-EVERY_COMMAND = [
-    ("serve", "--port", "0"),
-    ("import", "/dev/null"),
-    ("export",),
-    ("user", "list"),
-    ("migrate",),
-    ("purge", "--user", "alice@example.com"),
+CREATING = [("serve", "--port", "0"), ("import", "/dev/null"), ("migrate",)]
+READING = [("export",), ("user", "list"), ("purge", "--user", "alice@example.com")]
+EVERY_COMMAND = [*CREATING, *READING]
+
+NEEDS_A_DATABASE = [
+    *READING,
+    ("user", "password", "alice@example.com"),
+    ("user", "disable", "alice@example.com"),
+    ("user", "enable", "alice@example.com"),
+    ("ledger", "list"),
+    ("ledger", "verify"),
+    ("doctor",),
+    ("backup", "BACKUP"),
+    ("copy", "--from", "DATABASE", "--to", "COPY"),
 ]
+MAKES_A_DATABASE = [*CREATING, ("user", "add"), ("restore",)]
+WITHOUT_A_DATABASE = [("client",), ("healthcheck",), ("routes",), ("openapi",)]
+
+
+def test_every_command_says_whether_it_makes_a_database(cx: Callable[..., Outcome]) -> None:
+    known = {" ".join(line[:2] if line[0] in ("user", "ledger") else line[:1]) for line in NEEDS_A_DATABASE}
+    known |= {" ".join(line[: 2 if line[0] == "user" else 1]) for line in MAKES_A_DATABASE + WITHOUT_A_DATABASE}
+    expected = {*commands.COMMANDS} - {"user", "ledger"}
+    for name in ("user", "ledger"):
+        actions = re.findall(r"^    (\w+) ", cx(name, "--help").output, re.MULTILINE)
+        expected |= {f"{name} {action}" for action in actions}
+    assert known == expected
+
+
+@pytest.mark.parametrize("arguments", NEEDS_A_DATABASE, ids=" ".join)
+@pytest.mark.parametrize("folder", ["data", "no/such/folder", "an empty folder"])
+def test_a_command_that_reads_never_creates_a_database(
+    folder: str, arguments: tuple[str, ...], cx: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "an empty folder").mkdir()
+    data = tmp_path / folder
+    url = at(data).database
+    before = sorted(tmp_path.rglob("*"))
+    places = {"BACKUP": tmp_path / "backup", "COPY": tmp_path / "copy", "DATABASE": url or data}
+    more = [] if arguments[0] == "copy" else ["--data", str(data), *(["--database", url] if url else [])]
+    status, output, errors = cx(*(str(places.get(word, word)) for word in arguments), *more, typed=b"long enough\n")
+    assert status == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    if url:
+        assert "there are no tables in " in output + errors or "there is nothing to copy in " in errors
+        with another_connection(at(data)) as connection:
+            assert not connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    else:
+        assert f"there is no database in {data}" in output + errors
+        assert arguments[0] == "doctor" or errors == f"cx-service: there is no database in {data}\n"
 
 
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=lambda arguments: arguments[0])
@@ -348,7 +391,7 @@ def test_what_is_no_database_is_refused_and_left_alone(
 
 
 @on_sqlite_alone
-@pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize("arguments", CREATING, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("place", ["a file/data", "a file", "/proc/cx-data"])
 def test_a_folder_that_cannot_be_written_is_refused(
     arguments: tuple[str, ...], place: str, cx: Callable[..., Outcome], tmp_path: Path
@@ -411,7 +454,7 @@ class _Interrupted(Exception):
 
 
 def test_an_interrupted_migration_leaves_the_database_as_it_was(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    db.open_database(data, at(data).database)
+    db.open_database(data, at(data).database, create=True)
     execute = db.database.obj.execute_sql
     place = 0
 
@@ -456,7 +499,7 @@ def test_an_interrupted_later_step_leaves_the_earlier_ones(
 
 def test_migrations_make_what_the_tables_declare(cx: Callable[..., Outcome], data: Path) -> None:
     cx("migrate")
-    db.open_database(data, at(data).database)
+    db.open_database(data, at(data).database, create=True)
     for table in TABLES:
         made = {column.name for column in db.database.get_columns(table._meta.table_name)}
         assert made == {column.column_name for column in table._meta.sorted_fields}, table
@@ -513,10 +556,11 @@ def test_purge_empties_messages_and_takes_their_bytes_out_of_the_files(
 def test_purge_says_what_it_does_not_find(
     arguments: tuple[str, ...], line: str, cx: Callable[..., Outcome], settings: Settings
 ) -> None:
+    cx("migrate")
     assert refusal(cx("purge", *arguments)) == line
 
 
 def test_prepare_may_run_in_a_process_that_prepared_before(settings: Settings) -> None:
-    app.prepare(settings)
-    app.prepare(settings)
+    app.prepare(settings, create=True)
+    app.prepare(settings, create=True)
     db.close_database()

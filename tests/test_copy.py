@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 
 
 def connect(where: str) -> Any:
-    return db.connect(Path(), where) if "://" in where else db.connect(Path(where))
+    return db.connect(Path(), where) if "://" in where else db.connect(Path(where), create=True)
 
 
 def opened(where: str) -> Any:
@@ -71,7 +71,7 @@ def opened(where: str) -> Any:
 def prepare(where: str) -> None:
     """What the first start of the service makes."""
     db.close_database()
-    app.prepare(Settings(database=where) if "://" in where else Settings(data=Path(where)))
+    app.prepare(Settings(database=where) if "://" in where else Settings(data=Path(where)), create=True)
 
 
 def contents(where: str) -> Contents:
@@ -390,7 +390,7 @@ def test_an_empty_source_is_refused(new: Way, cx: Callable[..., Outcome]) -> Non
 
 def test_a_folder_without_a_database_is_refused_and_stays_so(tmp_path: Path, cx: Callable[..., Outcome]) -> None:
     typo, target = tmp_path / "typo", tmp_path / "new"
-    assert refusal(cx(str(typo), str(target))) == f"there is no service.db in {typo}"
+    assert refusal(cx(str(typo), str(target))) == f"there is no database in {typo}"
     assert list(tmp_path.iterdir()) == []
 
 

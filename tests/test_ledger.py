@@ -827,7 +827,7 @@ class TestADatabaseFromBeforeTheLedger:
     def test_begins_an_empty_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         folder = tmp_path / "older"
         address = postgres.database_of(folder)
-        db.open_database(folder, address)
+        db.open_database(folder, address, create=True)
         with monkeypatch.context() as then:
             then.setattr(migrations, "STEPS", migrations.STEPS[:3])
             migrations.migrate()

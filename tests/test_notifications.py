@@ -501,7 +501,7 @@ def older(tmp_path, monkeypatch):
     """A database from before there were reminders, which `migrate` brings up to date."""
     data = tmp_path / "older"
     url = postgres.database_of(data)
-    db.open_database(data, url)
+    db.open_database(data, url, create=True)
     with monkeypatch.context() as then:
         then.setattr(migrations, "STEPS", migrations.STEPS[:2])
         migrations.migrate()

@@ -237,7 +237,7 @@ def test_logins_of_an_older_database_keep_their_kind(tmp_path, monkeypatch, host
     """Before step 3, nothing told a cookie from a pair of tokens but that it was never refreshed nor used."""
     older = tmp_path / "older"
     address = postgres.database_of(older)
-    db.open_database(older, address)
+    db.open_database(older, address, create=True)
     monkeypatch.setattr(migrations, "STEPS", (step_1.STATEMENTS, step_2.STATEMENTS))
     migrations.migrate()
     db.database.execute_sql(

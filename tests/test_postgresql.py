@@ -86,7 +86,7 @@ def url(server: postgres.Server) -> str:
     """A database of the service."""
     with psycopg.connect(f"{server.url}/postgres", autocommit=True) as connection:
         connection.execute("CREATE DATABASE service TEMPLATE template0")
-    app.prepare(Settings(database=f"{server.url}/service"))
+    app.prepare(Settings(database=f"{server.url}/service"), create=True)
     db.close_database()
     return f"{server.url}/service"
 

@@ -37,7 +37,7 @@ def primary() -> Iterator[postgres.Server]:
     with postgres.running(**LOGGED, autovacuum="off") as server:
         with psycopg.connect(f"{server.url}/postgres", autocommit=True) as connection:
             connection.execute("CREATE DATABASE service TEMPLATE template0")
-        app.prepare(Settings(database=f"{server.url}/service"))
+        app.prepare(Settings(database=f"{server.url}/service"), create=True)
         db.close_database()
         yield server
 
@@ -328,7 +328,7 @@ class TestWhomToTrust:
         with postgres.running(**LOGGED) as other:
             with psycopg.connect(f"{other.url}/postgres", autocommit=True) as connection:
                 connection.execute("CREATE DATABASE service TEMPLATE template0")
-            app.prepare(Settings(database=f"{other.url}/service"))
+            app.prepare(Settings(database=f"{other.url}/service"), create=True)
             App.create(name="Elsewhere")
             db.close_database()
             for _ in range(4):  # far beyond where the primary is
@@ -368,7 +368,7 @@ class TestWhomToTrust:
             old = stack.enter_context(postgres.running(**LOGGED))
             with psycopg.connect(f"{old.url}/postgres", autocommit=True) as connection:
                 connection.execute("CREATE DATABASE service TEMPLATE template0")
-            app.prepare(Settings(database=f"{old.url}/service"))
+            app.prepare(Settings(database=f"{old.url}/service"), create=True)
             db.close_database()
             new, ahead = (stack.enter_context(standing_by(old, name)) for name in ("new", "ahead"))
             across = stack.enter_context(standing_by(new, "across", wal_retrieve_retry_interval="100ms"))

@@ -142,7 +142,7 @@ def test_a_running_server_understands_what_another_signs_with_a_new_key(tmp_path
     with serving(data) as server:
         old = server.log_in()
         assert server.call("GET", "/api/v1/users/me", token=old).status == 200
-        app.prepare(Settings(data=data, database=where(data).get("CX_DATABASE", "")))
+        app.prepare(Settings(data=data, database=where(data).get("CX_DATABASE", "")), create=True)
         SigningKey.create(secret=secrets.token_hex(32))
         signing.forget_keys()
         with db.write(ALICE):

@@ -53,7 +53,7 @@ NOW = "2026-11-20T10:00:00.000Z"
 
 def prepare(data: Path) -> None:
     """From now on, use an empty installation of its own."""
-    app.prepare(at(data))
+    app.prepare(at(data), create=True)
 
 
 def told(path: Path, records: Iterable[Record]) -> Path:
@@ -573,6 +573,7 @@ def test_an_export_that_fails_leaves_what_was_there(
     fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out.jsonl"
+    prepare(tmp_path / "data")
 
     def fail(write: Callable[[bytes], Any], _: Any) -> None:
         write(b"half")
@@ -598,6 +599,7 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_line(
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
+    prepare(tmp_path / "data")
     assert run(["export", str(tmp_path / place), *flags_of(at(tmp_path / "data"))]) == 1
     db.close_database()
     assert re.fullmatch(rf"cx-service: cannot write {tmp_path / place}: [^\n]+\n", capsys.readouterr().err)

@@ -161,12 +161,12 @@ class TestTheIndex:
 
     def test_is_made_of_what_is_copied(self, add, shop, tmp_path):
         bot = add("narwhal")
-        copying.copy(db.database.obj, db.Sqlite(tmp_path / "copy"))
+        copying.copy(db.database.obj, db.Sqlite(tmp_path / "copy", create=True))
         assert candidates("narwhal") == [bot.id]
 
     def test_is_made_of_what_an_older_database_holds(self, tmp_path):
         make_file(tmp_path / "data", 4)
-        app.prepare(Settings(data=tmp_path / "data"))
+        app.prepare(Settings(data=tmp_path / "data"), create=True)
         assert candidates("strasse") == [HILDA]
         db.close_database()
 

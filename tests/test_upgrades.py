@@ -76,7 +76,7 @@ def make(settings: Settings, version: int) -> None:
     if not settings.database:
         make_file(settings.data, version)
         return
-    db.open_database(settings.data, settings.database)
+    db.open_database(settings.data, settings.database, create=True)
     with db.write():
         take_steps(version)
         for statement in texts(version)[2]:
@@ -124,7 +124,7 @@ def test_every_step_that_was_released_has_a_database_of_then() -> None:
 
 @on_sqlite_alone
 def test_a_released_step_makes_what_it_made_then(version: int, data: Path) -> None:
-    db.open_database(data)
+    db.open_database(data, create=True)
     take_steps(version)
     now = {sql for (sql,) in db.database.execute_sql(MADE)}
     db.close_database()
@@ -145,10 +145,10 @@ def test_nothing_of_then_is_lost(version: int, data: Path) -> None:
 def test_an_upgraded_database_has_the_tables_of_a_new_one(version: int, data: Path, tmp_path: Path) -> None:
     settings = at(data)
     make(settings, version)
-    app.prepare(settings)
+    app.prepare(settings, create=True)
     upgraded = schema.parts()
     db.close_database()
-    app.prepare(at(tmp_path / "new"))
+    app.prepare(at(tmp_path / "new"), create=True)
     assert schema.parts() == upgraded
     db.close_database()
 
@@ -195,7 +195,7 @@ class TestTheCopy:
     def test_is_the_database_as_it_was(self, version: int, data: Path) -> None:
         make_file(data, version)
         before = whole(data / db.FILE_NAME)
-        app.prepare(at(data))
+        app.prepare(at(data), create=True)
         db.forget_database()
         kept = data / f"service.db.schema-{version}"
         assert kept.stat().st_mode & 0o777 == 0o600
@@ -204,8 +204,8 @@ class TestTheCopy:
         assert whole(data / db.FILE_NAME) == before
 
     def test_is_not_made_of_a_new_database_or_a_current_one(self, data: Path) -> None:
-        app.prepare(at(data))
-        app.prepare(at(data))
+        app.prepare(at(data), create=True)
+        app.prepare(at(data), create=True)
         db.close_database()
         assert [path.name for path in data.iterdir()] == ["service.db"]
 
@@ -214,7 +214,7 @@ class TestTheCopy:
         for name in ("service.db.schema-1", "service.db.schema-1.unfinished"):
             (data / name).write_bytes(b"old")
         before = whole(data / db.FILE_NAME)
-        app.prepare(at(data))
+        app.prepare(at(data), create=True)
         db.close_database()
         assert whole(data / "service.db.schema-1") == before
         assert not (data / "service.db.schema-1.unfinished").exists()
@@ -355,7 +355,7 @@ def test_of_several_starts_at_once_one_takes_the_steps(version: int, data: Path)
 @on_sqlite_alone
 @pytest.mark.parametrize("name", ["serve", "migrate", "export"])
 def test_a_newer_schema_is_left_alone(name: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app.prepare(at(data))
+    app.prepare(at(data), create=True)
     with another_connection(at(data)) as connection:
         connection.execute("UPDATE schema_version SET version = 999")
     db.forget_database()

@@ -82,7 +82,7 @@ class Household:
     """The household in a database, which is open from now on, and a login of Alice's."""
 
     def __init__(self, settings: Settings, folder: Path, **alice: str) -> None:
-        app.prepare(settings)
+        app.prepare(settings, create=True)
         lines = folder / "household.jsonl"
         lines.write_bytes(json_lines(h.records(**alice)))
         assert not transfer.take_in([lines])

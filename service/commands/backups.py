@@ -72,8 +72,6 @@ def _open(settings: Settings) -> Any:
     """The database as it is, whichever schema it has; a file that cannot be written is read all the same."""
     if settings.database:
         return db.connect(settings.data, settings.database)
-    if not (settings.data / db.FILE_NAME).is_file():
-        raise Stop(f"there is no {db.FILE_NAME} in {settings.data}")
     return db.connect(settings.data, writable=os.access(settings.data, os.W_OK))
 
 

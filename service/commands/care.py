@@ -21,7 +21,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 def migrate(flags: argparse.Namespace, settings: Settings) -> None:
     """Bring the schema up to date."""
-    db.open_database(settings.data, settings.database)
+    db.open_database(settings.data, settings.database, create=True)
     steps = migrations.migrate(keeping=not flags.no_copy)
     print(f"schema {migrations.version()}: {f'{steps} steps taken' if steps else 'up to date'}")
 

@@ -35,10 +35,10 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 def run(flags: argparse.Namespace, _: Settings) -> None:
     """Copy everything, and say how much it was."""
     try:
-        source = _open(flags.source, must_exist=True)
+        source = _open(flags.source)
         with source.until_closed():
             copying.see_that_it_is_current(source)
-            target = _open(flags.target)
+            target = _open(flags.target, create=True)
             with target.until_closed():
                 copied = copying.copy(source, target, Bar(2 * copying.count_rows(source)))
     except copying.Uncopyable as error:
@@ -48,12 +48,10 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
     print(f"{sum(copied.values()):>12,} rows copied to {target.name} and compared")
 
 
-def _open(where: str, *, must_exist: bool = False) -> Engine:
+def _open(where: str, *, create: bool = False) -> Engine:
     """The database at an address or in a folder."""
     if where.startswith(SCHEMES):
         return db.connect(Path(), where)
     if not where or "://" in where:
         raise Stop("WHERE is a postgresql:// address or a data folder")
-    if must_exist and not Path(where, db.FILE_NAME).is_file():
-        raise Stop(f"there is no {db.FILE_NAME} in {where}")
-    return db.connect(Path(where))
+    return db.connect(Path(where), create=create)

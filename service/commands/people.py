@@ -42,7 +42,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 def add_user(flags: argparse.Namespace, settings: Settings) -> None:
     """Add a user."""
-    _prepare(settings)
+    _prepare(settings, create=True)
     email = fold_email(flags.email)
     if len(email) > 254 or not re.fullmatch(r"[^@\s]+@[^@\s]+", email) or not email.isprintable():
         raise Stop(f"{flags.email!r} is not an e-mail address")
@@ -76,10 +76,10 @@ def change_password(flags: argparse.Namespace, settings: Settings) -> None:
     _existing(flags, settings).change_password(_ask_for_hash())
 
 
-def _prepare(settings: Settings) -> None:
+def _prepare(settings: Settings, *, create: bool = False) -> None:
     import app
 
-    app.prepare(settings)
+    app.prepare(settings, create=create)
 
 
 def _existing(flags: argparse.Namespace, settings: Settings) -> User:

@@ -28,7 +28,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     assistant_of(settings)  # before anything is opened
     origins.proxy_network(settings.trusted_proxy)
     origins.metrics_networks(settings.metrics_network)
-    app.prepare(settings)
+    app.prepare(settings, create=True)
     try:
         sock = server.listen(settings.host, settings.port)
     except (OSError, OverflowError) as error:

@@ -44,7 +44,7 @@ def take_in(flags: argparse.Namespace, settings: Settings) -> int:
     """Import files, or say what is wrong with them."""
     import app
 
-    app.prepare(settings)
+    app.prepare(settings, create=True)
     paths = [None if name == "-" else Path(name) for name in flags.files]
     try:
         bar = Bar(0 if None in paths else 2 * sum(path.stat().st_size for path in paths if path))

@@ -17,7 +17,16 @@ from service.db.engine import Elsewhere, Engine, Order, Unusable, database, reas
 from service.db.pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
 from service.db.prepared import Made, Prepared, fixed, padded, prepared, sum_of
-from service.db.sqlite import FILE_NAME, FleetingSqlite, ReadOnlySqlite, Sqlite, has_wal_reset_bug, kept_copies, sqlite3
+from service.db.sqlite import (
+    FILE_NAME,
+    FleetingSqlite,
+    Missing,
+    ReadOnlySqlite,
+    Sqlite,
+    has_wal_reset_bug,
+    kept_copies,
+    sqlite3,
+)
 from service.fields import Column, Standing, primary_key
 
 __all__ = [
@@ -149,21 +158,31 @@ class Table(peewee.Model):
         legacy_table_names = False
 
 
-def connect(folder: Path, url: str = "", replica: str = "", *, writable: bool = True) -> Engine:
-    """The database at a URL, or without one `service.db` in a folder; maybe to look at it only. Raises Unusable."""
+def connect(folder: Path, url: str = "", replica: str = "", *, writable: bool = True, create: bool = False) -> Engine:
+    """The database at a URL, or without one `service.db` in a folder; maybe to look at it only.
+
+    Only with `create` is a missing folder or file made. Raises Unusable.
+    """
     if url.startswith(("postgresql://", "postgres://")):
         if not all(_ADDRESS.fullmatch(one) for one in filter(None, (url, replica))):
             raise Unusable("in an address of a database, a password is percent-encoded: its @ is %40, its / is %2F")
         return Postgresql(url, replica, writable=writable)
     if url or replica:
         raise Unusable("--database and --replica are addresses that begin with postgresql://, and a replica needs both")
-    return Sqlite(folder) if writable else ReadOnlySqlite(folder)
+    return Sqlite(folder, create=create) if writable else ReadOnlySqlite(folder)
 
 
-def open_database(folder: Path, url: str = "", replica: str = "", *, writable: bool = True) -> None:
-    """From now on, use the database at a URL, or `service.db` in a folder. Raises Unusable."""
+def open_database(
+    folder: Path, url: str = "", replica: str = "", *, writable: bool = True, create: bool = False
+) -> None:
+    """From now on, use the database at a URL, or `service.db` in a folder.
+
+    Without `create`, a database that does not exist or has no tables raises Unusable, and nothing is made.
+    """
     close_database()
-    database.initialize(connect(folder, url, replica, writable=writable))
+    database.initialize(connect(folder, url, replica, writable=writable, create=create))
+    if not create and not database.get_tables():
+        raise Unusable(f"there are no tables in {database.name}") if url else Missing(folder)
 
 
 def close_database() -> None:

@@ -43,6 +43,13 @@ PRAGMAS = (
 )
 
 
+class Missing(Unusable):
+    """A folder has no database, or does not exist."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"there is no database in {folder}")
+
+
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     """Whether this SQLite can corrupt a database that two connections write to (sqlite.org/wal.html#walresetbug)."""
     mended = {(3, 44): 6, (3, 50): 7}
@@ -68,13 +75,16 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     kind = "sqlite"
     _passing = Passing()
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, create: bool = False) -> None:
         path = folder / FILE_NAME
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if create:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._hold = hold(folder)  # before the file is made: one that is just being restored is not there yet
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+            os.close(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), PRIVATE))
         except OSError as error:
+            if isinstance(error, FileNotFoundError | NotADirectoryError) and not create:
+                raise Missing(folder) from None
             raise Unusable(f"cannot write the data folder {folder}: {error.strerror}") from None
         self.name = str(path)
         # Connections are opened by each thread at its first use, so never before a fork.
@@ -268,7 +278,7 @@ class ReadOnlySqlite(Sqlite):
         path = (folder / FILE_NAME).absolute()
         try:
             if not path.is_file():
-                raise Unusable(f"there is no {FILE_NAME} in {folder}")
+                raise Missing(folder)
             self.name, self._hold = str(path), hold(folder)
         except OSError as error:
             raise Unusable(f"cannot read the data folder {folder}: {error.strerror}") from None
