@@ -77,6 +77,20 @@ class Text(Column):
         return "%s", f"json_quote({self.sql})"
 
 
+class OptionalText(Text):
+    """A text that few rows have: unset is NULL in the database, and the empty string wherever it is sent."""
+
+    def __init__(self, most: int = 0, **options: Any) -> None:
+        super().__init__(most, null=True, default=None, **options)
+        self.wire = str
+
+    def store(self, value: Any) -> Any:
+        return super().store(value) or None
+
+    def json(self) -> tuple[str, str]:
+        return "%s", f"json_quote(coalesce({self.sql}, ''))"
+
+
 class Word(Column):
     """One of a closed list of words, the first being the default."""
 

@@ -312,7 +312,7 @@ def expect_shape(value: Any, shape: Any, name: str = "data") -> None:
         assert isinstance(value, list), name
         assert {type(item) for item in value} <= {int if shape == integers else str}, name
     elif shape == text and value is None:  # unset timestamps and references, never texts
-        assert name.endswith(("_at", "_id", "_until")) or name == "gdpr_original_content_type", name
+        assert name.endswith(("_at", "_id", "_until")), name
     else:
         assert type(value) is {text: str, flag: bool, "integer": int}[shape], name
         if name.endswith(("_at", "_until")):

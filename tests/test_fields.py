@@ -21,6 +21,7 @@ from service.fields import (
     Integers,
     JsonAsBytes,
     Number,
+    OptionalText,
     Sortable,
     Strings,
     Text,
@@ -41,6 +42,7 @@ class Everything(peewee.Model):
     id = Identifier(primary_key=True, default=clock.uuid)
     text = Text(10)
     nothing = Text(null=True, default=None)
+    optional = OptionalText(64)
     word = Word("first", "second")
     sortable = Sortable(null=True)
     at = Timestamp(null=True)
@@ -60,11 +62,13 @@ class Everything(peewee.Model):
 @pytest.fixture(scope="module", autouse=True)
 def memory():
     """A database of its own, in memory."""
-    database = peewee.SqliteDatabase(":memory:")
+    usual, database = db.database.obj, db.FleetingSqlite()
+    db.database.initialize(database)
     with database.bind_ctx([Everything]):
         database.create_tables([Everything])
         yield database
-    database.close()
+    db.database.initialize(usual)
+    database.disconnect()
 
 
 def rendered(export=False, **values):
@@ -94,6 +98,7 @@ class TestARowThatWasNeverFilled:
         assert row == {
             "text": "",
             "nothing": None,
+            "optional": "",
             "word": "first",
             "sortable": None,
             "at": None,
@@ -116,7 +121,7 @@ class TestARowThatWasNeverFilled:
 
 
 class TestRenderingIsExact:
-    @pytest.mark.parametrize("name", ["text", "nothing"])
+    @pytest.mark.parametrize("name", ["text", "nothing", "optional"])
     def test_for_awkward_text(self, name):
         text = rendered(**{name: AWKWARD})
         assert json.loads(text)[name] == AWKWARD
@@ -177,6 +182,9 @@ class TestStoring:
             ("text", "x" * 10, "x" * 10),
             ("nothing", None, None),
             ("nothing", "x" * 99, "x" * 99),
+            ("optional", None, None),
+            ("optional", "", None),
+            ("optional", "x", "x"),
             ("id", "ABCDEF00-0000-4000-8000-000000000000", "abcdef00-0000-4000-8000-000000000000"),
             ("sortable", "01arz3ndektsv4rrffq69g5fav", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
             ("sortable", None, None),

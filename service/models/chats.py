@@ -16,6 +16,7 @@ from service.fields import (
     Identifier,
     Integer,
     JsonAsBytes,
+    OptionalText,
     Sortable,
     Text,
     Timestamp,
@@ -125,7 +126,7 @@ class Message(Table):
     deleted_at = Timestamp(null=True)
     gdpr_purged = Flag("gdpr_purged_at")
     gdpr_purged_at = Timestamp(null=True)
-    gdpr_original_content_type = Text(64, null=True, default=None)
+    gdpr_original_content_type = OptionalText(64)
     created_at = Timestamp(default=clock.timestamp)
     updated_at = Timestamp(default=clock.timestamp)
     pinned_at = Timestamp(null=True, leaves=EXPORT)
