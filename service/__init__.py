@@ -1,5 +1,6 @@
 """The service, room by room, in import order: a module imports only from those above it.
 
+    version        the version of the program
     assets         where static/ and templates/ are
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards

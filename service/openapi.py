@@ -10,9 +10,9 @@ from service.errors import ANY_OPERATION, InsufficientScope, Refusal
 from service.operations import KIB, Operation
 from service.shapes import hints_of, may_be_left_out, resolve, shape
 from service.signature import Html, LowerBound, Media, Moved, UpperBound
+from service.version import VERSION
 
 REFERENCE = "#/components/schemas/{name}"
-VERSION = "1.0.0"
 
 
 def document(operations: Iterable[Operation], server: str = "") -> dict[str, Any]:

@@ -21,7 +21,8 @@ from service.db import postgresql, sqlite
 from service.models import TABLES, LoginSession, User
 from service.routes import operations
 from service.settings import Settings
-from tests.conftest import at
+from service.version import VERSION
+from tests.conftest import Client, at
 from tests.postgres import is_chosen, on_sqlite_alone
 from tests.serving import ALICE, APP, ROOT, SESSION, chat, command, environment, json_lines, where
 from tests.trouble import another_connection
@@ -104,6 +105,38 @@ def test_what_is_not_a_command_line_gets_the_usage_and_status_2(
     status, output, errors = cx(*arguments)
     assert (status, output) == (2, "")
     assert errors.startswith("usage: cx-service")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("serve", "--prot", "1"), "cx-service serve: error: unrecognized arguments: --prot 1; did you mean --port?"),
+        (("serve", "--prot=1"), "cx-service serve: error: unrecognized arguments: --prot=1; did you mean --port?"),
+        (
+            ("user", "list", "--datta"),
+            "cx-service user list: error: unrecognized arguments: --datta; did you mean --data?",
+        ),
+        (("routes", "--xyzzy"), "cx-service routes: error: unrecognized arguments: --xyzzy"),
+        (("migrate", "now"), "cx-service migrate: error: unrecognized arguments: now"),
+    ],
+)
+def test_an_unknown_flag_gets_the_usage_of_its_command_and_a_hint(
+    arguments: tuple[str, ...], error: str, cx: Callable[..., Outcome]
+) -> None:
+    status, output, errors = cx(*arguments)
+    assert (status, output) == (2, "")
+    assert errors.startswith(f"usage: {error.partition(':')[0]} [-h]")
+    assert errors.splitlines()[-1] == error
+
+
+def test_the_version_is_the_same_in_the_command_line_the_document_the_metrics_and_the_package(
+    cx: Callable[..., Outcome], anyone: Client
+) -> None:
+    assert cx("--version") == (0, f"cx-service {VERSION}\n", "")
+    assert json.loads(cx("openapi").output)["info"]["version"] == VERSION
+    assert f'cx_build_info{{version="{VERSION}",' in anyone.get("//metrics").raw.decode()
+    line = [sys.executable, "-c", "import setuptools; setuptools.setup()", "--version"]
+    assert subprocess.run(line, cwd=ROOT, capture_output=True, check=True).stdout.decode() == f"{VERSION}\n"
 
 
 def test_the_program_is_started_as_a_file() -> None:

@@ -1,12 +1,15 @@
 """The command line: every command in one table; its module is imported when it is asked for."""
 
 import argparse
+import difflib
 import importlib
 import re
 import sys
+from typing import Any
 
 from service.settings import add_flags, read_settings
 from service.terminal import clean
+from service.version import VERSION
 
 COMMANDS = {
     "serve": ("serve", "bring the schema up to date, then serve"),
@@ -38,6 +41,19 @@ VISIBLE = "everybody on this machine can read the password on this command line:
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]+@|[?&]password=.")  # in an address
 
 
+class Parser(argparse.ArgumentParser):
+    """Reports an unknown argument with the usage of the command that it was given to, and the flag that is nearest."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        flags, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            nearest = difflib.get_close_matches(flag, re.findall(r"--[a-z][a-z-]*", self.format_usage()), n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return flags, unknown
+
+
 class Stop(Exception):
     """A command cannot go on; the text is told to the operator, and the exit status is 1."""
 
@@ -45,7 +61,8 @@ class Stop(Exception):
 def run(argv: list[str] | None = None) -> int:
     """Run the command that the arguments name; the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="cx-service", description="A customer-experience backend in one file.")
+    parser = Parser(prog="cx-service", description="A customer-experience backend in one file.")
+    parser.add_argument("--version", action="version", version=f"cx-service {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")

@@ -12,11 +12,11 @@ from service import db, metrics, migrations
 from service.errors import NotFound, StorageUnavailable
 from service.metrics import Family, Sample
 from service.models import DueAnswer, Moment
-from service.openapi import VERSION
 from service.operations import Operation, Routes
 from service.origins import is_among, metrics_networks
 from service.settings import Settings
 from service.signature import Media, Origin
+from service.version import VERSION
 
 log = logging.getLogger("cx.server")
 
