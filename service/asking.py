@@ -47,6 +47,7 @@ class Asker:
                 is_over = self.assistant is None and not DueAnswer.select().exists()
             except Exception as error:  # the message stays claimed, and its turn comes again
                 pause = REST
+                db.after_failure(error)
                 if db.is_unavailable(error):
                     log.warning("bots do not answer, since the database is unavailable: %s", error)
                 else:

@@ -57,7 +57,7 @@ class Door:
         except Refusal as refusal:
             reply = self.refuse(refusal, origin)
         except Exception as error:
-            db.take_time()  # it may be for want of that
+            db.after_failure(error)
             if db.is_unavailable(error):
                 log.error("the database is unavailable: %s", error)
                 reply = self.refuse(StorageUnavailable(), origin)

@@ -5,21 +5,23 @@ import json
 import logging
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
+import peewee
 import pytest
 
 import app
 from service import clock, db
 from service.auth import tokens
 from service.errors import Refusal
-from service.models import App, ChatSession, KeptAnswer, LoginSession, Message, Notification
-from service.routes import operations
+from service.models import App, ChatSession, KeptAnswer, LoginSession, Message, Notification, User
+from service.routes import health, operations
 from service.web import build_app
 from tests.conftest import Client
 from tests.postgres import only_on_sqlite
 from tests.samples import NOBODY, eve_fixture, routes  # noqa: F401
-from tests.trouble import another_connection, full, locked, read_only
+from tests.trouble import another_connection, damaged, full, locked, read_only
 
 CRASHED = "Something went wrong on our side; the log has the details under this request's identifier."
 
@@ -232,6 +234,52 @@ class TestADatabaseThatCannotWrite:
             assert alice.call(method, path, {}).error == (503, "storage_unavailable")
             then.undo()
             assert alice.call(method, path, {}).status == 200
+
+
+PAGE = 4096
+
+
+class TestADatabaseThatCannotBeRead:
+    """Everything but a fault of ours is 503, and the service goes on when the file is sound again."""
+
+    @pytest.fixture(autouse=True)
+    def _on_sqlite(self, monkeypatch):
+        only_on_sqlite()
+        monkeypatch.setattr(health, "LASTING", -1.0)  # nothing that was found out counts for later
+
+    @pytest.mark.parametrize("first", [0, PAGE], ids=["no database", "malformed"])
+    @pytest.mark.parametrize("method", ["GET", "PATCH"])
+    def test_is_503_until_it_is_sound_again(self, alice, anyone, caplog, first, method):
+        assert alice.get("/users/me").status == 200
+        with damaged(first):
+            for _ in range(2):
+                reply = alice.call(method, "/users/me", {})
+                assert reply.error == (503, "storage_unavailable")
+                assert int(reply.headers["Retry-After"]) > 0
+            assert anyone.get("//readyz").error == (503, "storage_unavailable")
+            assert anyone.get("//healthz").status == 200
+        assert caplog.text.count("the database is unavailable: ") == 2
+        assert "Traceback" not in caplog.text
+        assert alice.call(method, "/users/me", {}).status == 200
+        assert anyone.get("//readyz").status == 200
+
+    def test_is_503_where_only_later_rows_are_damaged(self, alice, application):
+        """Then SQLite begins to answer, and the error is of its library, not of Peewee's making."""
+        for number in range(2000):
+            User.create(email=f"{number}@example.com", first_name="x" * 100)
+        rows = User.select(User.first_name).tuples()
+        size = Path(db.database.database).stat().st_size
+        with damaged(size // 2), pytest.raises(db.sqlite3.DatabaseError) as caught:
+            list(rows)
+        assert db.is_unavailable(caught.value)
+        db.after_failure(caught.value)
+        assert len(list(rows.clone())) == 2001
+
+    def test_is_no_excuse_for_faults_of_ours(self, application):
+        for sql in ("SELECT", "SELECT nothing FROM app", "SELECT json('{')"):
+            with pytest.raises(peewee.DatabaseError) as caught:
+                db.database.execute_sql(sql).fetchall()
+            assert not db.is_unavailable(caught.value)
 
 
 MALFORMED_IDS = {

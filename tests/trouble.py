@@ -1,8 +1,10 @@
 """A database in trouble, as this thread's connection meets it: each kind in SQLite's way and in PostgreSQL's."""
 
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -96,3 +98,22 @@ def read_only() -> Iterator[None]:
         db.database.pragma("query_only", 1, permanent=True)  # of a new connection too
         yield
         db.database.pragma("query_only", 0, permanent=True)
+
+
+@contextmanager
+def damaged(first: int = 0, last: int | None = None) -> Iterator[None]:
+    """Bytes of SQLite's file are not what was written: everything, or the part from `first` to `last`.
+
+    For the connections that are opened inside; all is in the file, and this thread's connection is closed before.
+    """
+    path = Path(db.database.database)
+    db.database.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close_database()
+    whole = path.read_bytes()
+    last = len(whole) if last is None else last
+    with path.open("r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), bytes([0xA5]) * (last - first), first)
+        try:
+            yield
+        finally:
+            os.pwrite(file.fileno(), whole, 0)

@@ -41,6 +41,7 @@ __all__ = [
     "Sqlite",
     "Table",
     "Unusable",
+    "after_failure",
     "among",
     "bulk_write",
     "close_database",
@@ -248,6 +249,15 @@ def rewrite_files() -> None:
 def is_unavailable(error: BaseException | None) -> bool:
     """Whether an error of the database means «not now», and not a fault of ours."""
     return bool(database.is_unavailable(error))
+
+
+def after_failure(error: BaseException) -> None:
+    """Open this thread's connection anew, after its transaction, if an error may last longer in it than outside.
+
+    Where others wait for this thread, the error may be for want of time: that raises Elsewhere.
+    """
+    database.distrust_after(error)
+    take_time()
 
 
 def settled(action: Callable[[], Result]) -> Result:

@@ -104,6 +104,9 @@ class Engine:
         """Whether an error means «not now» and not a fault of ours."""
         raise NotImplementedError
 
+    def distrust_after(self, error: BaseException) -> None:
+        """Open this thread's connection anew, after its transaction, if an error may last longer in it than outside."""
+
     def is_conflict(self, error: BaseException) -> bool:
         """Whether an error means that the transaction was undone, and would succeed if it were begun again."""
         return False

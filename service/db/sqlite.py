@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -29,6 +30,12 @@ FILE_NAME = "service.db"
 BRIEFLY = 1.0  # seconds in which several requests wait for other programs, before each waits for itself
 LOOK = 0.005  # seconds between two looks whether they have
 STEPS = 20_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
+UNAVAILABLE = (  # in what SQLite says when the storage, or the lock on it, is at fault and not the statement
+    *("locked", "busy", "full", "readonly", "unable to open", "disk i/o", "locking protocol"),
+    *("disk image is malformed", "malformed database schema", "not a database", "corruption"),
+)
+# Of these, the errors after which a connection may hold what is not, or no longer, in the file.
+MISLEADING = ("readonly", "disk i/o", "disk image is malformed", "malformed database schema", "not a database")
 READS = ("SELECT ", "BEGIN DEFERRED")
 ROWS = 500  # of a statement that inserts many: it takes 32,766 values
 
@@ -61,6 +68,12 @@ def kept_copies(folder: Path) -> list[Path]:
     return sorted(path for what in ("before", "schema") for path in folder.glob(f"{FILE_NAME}.{what}-*"))
 
 
+class _Here(threading.local):
+    """What is known of this thread's connection."""
+
+    is_misled = False  # so it is reopened before its next statement outside a transaction
+
+
 def hold(folder: Path) -> Hold:
     """A share in a data folder. Raises Unusable while a backup is being restored into it, and OSError."""
     try:
@@ -74,6 +87,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     kind = "sqlite"
     _passing = Passing()
+    _here = _Here()
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         path = folder / FILE_NAME
@@ -102,8 +116,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         try:
             with self.atomic():
                 yield
-        except peewee.OperationalError as error:
-            self._reopen_after(error)
+        except peewee.DatabaseError as error:
+            self.distrust_after(error)
             raise
 
     def in_passing(self) -> AbstractContextManager[None]:
@@ -146,17 +160,23 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def execute_sql(self, sql: str, params: Any = None) -> Any:
         if self._passing.until and not self._passing.writes and not sql.startswith(READS):
             raise Elsewhere
+        if self._here.is_misled and not self.in_transaction():
+            self._here.is_misled = False
+            self.disconnect()
         try:
             with exceptions:  # without the debug log of Peewee, and its hooks, which nobody here asks for
                 return self.connection().execute(sql, params or ())
-        except peewee.OperationalError as error:
-            self._reopen_after(error)
+        except peewee.DatabaseError as error:
+            self.distrust_after(error)
             raise
 
-    def _reopen_after(self, error: peewee.OperationalError) -> None:
-        """Close a connection that was opened while the disk was read-only: it would stay so longer than the disk."""
-        if "readonly" in str(error) and not self.in_transaction():
-            self.disconnect()
+    def distrust_after(self, error: BaseException) -> None:
+        """Reopen this thread's connection after its transaction if an error may last in it longer than on the disk.
+
+        One that was opened on a read-only disk stays read-only, and pages that were read wrongly stay in its memory.
+        """
+        if self.is_unavailable(error) and any(words in str(error).lower() for words in MISLEADING):
+            self._here.is_misled = True
 
     @contextmanager
     def bulk_write(self) -> Iterator[None]:
@@ -177,14 +197,16 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             yield
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Locked, full, read-only or unreadable."""
-        if not isinstance(error, peewee.OperationalError):
+        """Locked, full, read-only, unreadable or damaged. Fetching raises SQLite errors that Peewee does not wrap."""
+        if error is None:
+            return False
+        operational = isinstance(error, peewee.OperationalError | sqlite3.OperationalError)
+        if not operational and type(error) not in (peewee.DatabaseError, sqlite3.DatabaseError):
             return False
         taken_back = ("no transaction is active", "no such savepoint")  # by SQLite itself, before Peewee tried; see why
         if any(words in str(error) for words in taken_back):
             return self.is_unavailable(error.__context__ and error.__context__.__context__)
-        words = ("locked", "busy", "full", "readonly", "unable to open", "disk i/o")
-        return any(word in str(error).lower() for word in words)
+        return any(words in str(error).lower() for words in UNAVAILABLE)
 
     def fill_in(self, form: str, values: Sequence[str]) -> str:
         """By printf, which takes half the time of joining."""

@@ -5,11 +5,11 @@ import re
 import peewee
 
 CONFLICTS = ("40001", "40P01")  # serialization_failure, also of a standby that had to go on; deadlock_detected
-UNAVAILABLE = re.compile(r"08...|25006|25P0[34]|40001|40P01|53...|55000|55P03|57014|57P0.|58030")
+UNAVAILABLE = re.compile(r"08...|25006|25P0[34]|40001|40P01|53...|55000|55P03|57014|57P0.|58...|XX00[12]")
 
 
 def is_unavailable(error: BaseException | None) -> bool:
-    """Not reachable, out of connections, full, read-only, or busy for longer than anybody waits."""
+    """Not reachable, out of connections, full, read-only, unreadable, damaged, or busy for too long."""
     state = _state_of(error)
     return UNAVAILABLE.fullmatch(state) is not None if state else isinstance(error, peewee.OperationalError)
 

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,13 +21,14 @@ from tests.torture import UNTRIED, Figure, missing, seed
 from tests.torture.writers import UNBOUNDED, Crew, log_all_in, session_of, until, until_ready
 
 NOT_STARTED = re.compile(r"^cx-service: the database cannot be used: .*\n\Z", re.M)
+READ_FAILS = ("pread64", "EIO")
 ERRORS = (
     ("pwrite64", "EIO"),
     ("pwrite64", "ENOSPC"),
     ("pwrite64", "EROFS"),
     ("fsync,fdatasync", "EIO"),
     ("ftruncate", "EIO"),
-    ("pread64", "EIO"),
+    READ_FAILS,
 )
 
 
@@ -47,6 +49,7 @@ def run(quick: bool) -> Iterator[Figure]:
         yield Figure("errors of the disk", lacking)
     else:
         yield in_folder(errors, 1 if quick else 33)
+        yield in_folder(errors_at_start, 1 if quick else 10)
 
 
 def in_folder(trial: Callable[..., Figure], *arguments: int) -> Figure:
@@ -61,6 +64,7 @@ class Readers:
         self.server, self.allowed = server, allowed
         self.tokens = [writer.tokens["access_token"] for writer in crew.writers[:2]]
         self.read, self.longest, self.faults = 0, 0.0, list[str]()
+        self.statuses = Counter[int]()
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -89,6 +93,7 @@ class Readers:
                         return
                     self.longest = max(self.longest, time.monotonic() - begun)
                     self.read += 1
+                    self.statuses[answer.status] += 1
                     if answer.status not in self.allowed:
                         self.faults.append(f"{path}: {answer.status} {answer.raw!r}")
 
@@ -235,16 +240,104 @@ def turned_read_only(folder: Path) -> Figure:
 
 
 def errors(folder: Path, most: int) -> Figure:
-    """Writes, syncs and reads of the database fail: once, every few times, or for a while."""
+    """Writes, syncs, truncations and reads of a running service fail for a while; then it serves again by itself."""
+    dice, crew, runs, read = random.Random(seed()), Crew(folder / "data", seed()), 0, Counter[int]()
+    chosen = ERRORS if most > 1 else [READ_FAILS, *dice.sample(ERRORS, 2)]
+    with serving(crew.data, *UNBOUNDED) as server:
+        until_ready(server)
+        log_all_in(crew, server)
+        if lacking := cannot_attach(server):
+            return Figure("errors of the disk of a running service", lacking)
+        for number in range(most):
+            for call, error in chosen:
+                first = number + 1 if most > 1 else dice.randrange(1, 10)
+                when = dice.choice([f"{first}+", f"{first}+5", f"{first}..{first + 40}"])
+                try:
+                    read += endure_errors(crew, server, call, f"{call}:error={error}:when={when}")
+                except AssertionError as fault:
+                    raise AssertionError(f"{call} {error} {when} (SEED={seed()}): {fault}") from fault
+                runs += 1
+        assert "Traceback" not in server.errors, server.errors[-5000:]
+        assert server.stop() == 0
+    crew.expect_stored()
+    with serving(crew.data, *UNBOUNDED) as server:
+        until_ready(server)
+        crew.expect_answered(server)
+    tally = crew.tally
+    assert tally["refused"] > runs
+    assert read[503], "no read has failed"
+    shutil.rmtree(crew.data)
+    return Figure(
+        f"reads, writes, syncs or truncations fail in a running service, with EIO, ENOSPC or EROFS: {runs} runs",
+        f"0 of {tally['acknowledged']:,} acknowledged writes lost; {tally['refused']:,} writes and {read[503]:,} reads "
+        f"refused with 503, {read[200]:,} reads answered, no other status; after each run all wrote and read again",
+    )
+
+
+def cannot_attach(server: Served) -> str:
+    """Why errors cannot be injected into a running process here; empty if they can."""
+    line = ["strace", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), "-e", "trace=none"]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    try:
+        _, told = process.communicate(timeout=1)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.communicate()
+        return ""
+    return f"{UNTRIED}strace may not attach to a running process: {told.strip()}"
+
+
+@contextlib.contextmanager
+def injected(server: Served, data: Path, call: str, what: str) -> Iterator[None]:
+    """System calls of a running server on its database fail during the block."""
+    files = [f"-P{data / db.FILE_NAME}{end}" for end in ("", "-wal")]
+    told = ["-e", f"trace={call}", "-e", f"inject={what}"]
+    line = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), *files, *told]
+    tasks = Path(f"/proc/{server.process.pid}/task")
+    with subprocess.Popen(line, stderr=subprocess.PIPE) as process:
+
+        def is_attached() -> bool:
+            assert process.poll() is None, process.communicate()[1]
+            traced = [re.search(r"^TracerPid:\t(\d+)", status.read_text(), re.M) for status in tasks.glob("*/status")]
+            return all(found and int(found[1]) == process.pid for found in traced)
+
+        try:
+            until(is_attached, "strace does not attach")
+            yield
+        finally:
+            process.terminate()  # then it lets go of the server
+            process.wait()
+
+
+def endure_errors(crew: Crew, server: Served, call: str, what: str) -> Counter[int]:
+    """Write and read while calls fail, and see that all goes on when they no longer do; the statuses of the reads."""
+    reads_fail = call == READ_FAILS[0]
+    readers = Readers(crew, server, frozenset([200, 503] if reads_fail else [200]))
+    with crew.at_work(server), readers.at_work():
+        with injected(server, crew.data, call, what):
+            time.sleep(0.6)
+            assert server.call("GET", "/readyz").status in (200, 503)
+            assert server.call("GET", "/healthz").status == 200
+        until(everybody_writes(crew), "when the disk is well again, somebody still cannot write")
+        until_ready(server)
+        readers.allowed = frozenset([200])
+        before = readers.read
+        until(lambda: readers.read > before + 20 or bool(readers.faults), "nobody reads when the disk is well again")
+    assert server.process.poll() is None
+    return readers.statuses
+
+
+def errors_at_start(folder: Path, most: int) -> Figure:
+    """Calls fail from the first on: the service starts all the same, or says in one line why it does not."""
     dice, crew, runs, refused_to_start = random.Random(seed()), Crew(folder / "data", seed()), 0, 0
     with serving(crew.data, *UNBOUNDED) as server:
         log_all_in(crew, server)
     for number in range(most):
-        for call, error in ERRORS if most > 1 else dice.sample(ERRORS, 3):
-            first = number + 1 if most > 1 else dice.randrange(3, 20)
+        for call, error in ERRORS if most > 1 else [READ_FAILS]:
+            first = number + 1
             when = dice.choice([f"{first}", f"{first}+5", f"{first}..{first + 40}"])
             try:
-                run_with(crew, f"{call}:error={error}:when={when}", reads_fail=call == "pread64")
+                run_with(crew, f"{call}:error={error}:when={when}", reads_fail=(call, error) == READ_FAILS)
             except AssertionError as fault:
                 if not NOT_STARTED.search(str(fault)):
                     raise AssertionError(f"{call} {error} {when} (SEED={seed()}): {fault}") from fault
@@ -253,15 +346,9 @@ def errors(folder: Path, most: int) -> Figure:
             with serving(crew.data, *UNBOUNDED) as server:  # on a disk that is well again
                 until_ready(server)
                 crew.expect_stored()
-                if runs % 20 == 0 or most == 1:
-                    crew.expect_answered(server)
-    tally = crew.tally
-    assert tally["refused"] > runs
-    shutil.rmtree(crew.data)
     return Figure(
-        f"the n-th write, sync, truncation or read fails with EIO, ENOSPC or EROFS, once or for a while: {runs} runs",
-        f"0 of {tally['acknowledged']:,} acknowledged writes lost; {tally['refused']:,} refused with 503, "
-        f"no other error, no wrong answer; {refused_to_start} starts refused in one line",
+        f"the n-th write, sync, truncation or read from the start on fails with EIO, ENOSPC or EROFS: {runs} runs",
+        f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost; {refused_to_start} starts refused in one line",
     )
 
 
