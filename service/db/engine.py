@@ -1,10 +1,14 @@
 """What a database has to do for us beyond Peewee: each of the two answers these questions in a module of its own."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import peewee
+
+PAGE_BYTES = 4 * 1024 * 1024  # of the rows of a page; the largest row that can be written through the API has half
+
+Rows = Generator[bytes, None, None]
 
 exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
@@ -116,10 +120,23 @@ class Engine:
         raise NotImplementedError
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """SQL for the number of rows of all `parts`, the nearest first, and their bytes in one, parted by `,\\n`.
+        """SQL for the number of rows of all `parts`, the nearest first, for those of them that fit, and their number.
 
-        Of several parts, its last value is how many rows there may be.
+        The rows are bytes, joined by `,\\n`. The first value of the statement is `byte_limit`; of several parts, the
+        last one is how many rows there may be.
         """
+        raise NotImplementedError
+
+    def byte_limit(self, rows: int) -> int:
+        """The first value of the statement that `join_rows` makes for at most so many rows."""
+        raise NotImplementedError
+
+    def fetch_joined(self, sql: str, values: Sequence[Any]) -> Any:
+        """The row of a statement that `join_rows` made; None where the rows have to be fetched one by one."""
+        return self.execute_sql(sql, values).fetchone()  # type: ignore[attr-defined]
+
+    def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[Any]) -> Rows:
+        """The rows of all `parts`, the nearest first, none of them before it is asked for."""
         raise NotImplementedError
 
     def page_keys(self, order: Sequence[Order]) -> list[Any]:

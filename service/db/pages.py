@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import peewee
 
-from service.db.engine import Order, database
+from service.db.engine import PAGE_BYTES, Order, database
 from service.db.prepared import Made, Prepared, sum_of
 from service.fields import row_form
 
@@ -45,6 +46,8 @@ def page(
 ) -> Page[Any]:
     """Rows of `query` in `order` after a position, at most `limit`, rendered in one statement that returns one row.
 
+    A page ends before a row with which it would have more than PAGE_BYTES; it has at least one row.
+
     The columns of `order` must be members of the document; together they are unique. Rows are parted by a newline,
     which JSON text never holds, so the last one is found without parsing the others. Queries among `counts` are counted
     in the same statement, and so at the same moment.
@@ -54,29 +57,60 @@ def page(
     if after.nowhere:
         return Page(b"[]", (), **known, **{name: count.count() for name, count in asked.items()})
 
-    def make(query: Any, *given: Any) -> Made:
-        *key, most = given
-        keys = database.page_keys(order)
-        rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(sum_of(most))
-        rows = rows.order_by(*(part.sql() for part in order))
-        parts = [rows.where(beyond).sql() for beyond in _beyond(order, key)] or [rows.sql()]
-        values = [value for _, values in parts for value in values]
-        return database.join_rows([sql for sql, _ in parts], order), values + [most] * (len(parts) > 1)
+    def make(query: Any, byte_limit: Any, *given: Any) -> Made:
+        parts, values = _parts(query, order, *given)
+        return database.join_rows(parts, order), [byte_limit, *values]
 
-    given = (*after.key, limit + 1)
+    engine = database.obj
+    given = (engine.byte_limit(limit + 1), *after.key, limit + 1)
     use = ("page", tuple(order), len(given))
     sql, values = query.made(use, make, *given) if isinstance(query, Prepared) else make(query, *given)
     for count in asked.values():
         counting, more = count.counting()
         sql, values = _with_count(sql, counting), [*more, *values]
-    with database.reading():
-        found, text, *numbers = database.obj.execute_sql(sql, values).fetchone()
+    with engine.reading():
+        row = engine.fetch_joined(sql, values)
+    if row is None:
+        with engine.snapshot():
+            row = *_join_one_by_one(query, order, *given[1:]), *(count.count() for count in asked.values())
+    found, text, fit, *numbers = row
     known |= dict(zip(asked, numbers, strict=True))
-    if found <= limit:
+    if found <= limit and fit == found:
         return Page(b"[%b]" % (text or b""), (), **known)
-    text = text[: text.rindex(b",\n")]  # the one row too many only told that more follow
+    if fit > limit:
+        text = text[: text.rindex(b",\n")]  # the one row too many only told that more follow
     last = msgspec.json.decode(text[text.rfind(b"\n") + 1 :], type=_key_of(*(part.column.name for part in order)))
     return Page(b"[%b]" % text, msgspec.structs.astuple(last), **known)
+
+
+def _parts(query: Any, order: Sequence[Order], *given: Any) -> Made:
+    """SQL for the rows of each part of a page after a key, and their values; the last one given is how many."""
+    *key, most = given
+    keys = database.page_keys(order)
+    rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(sum_of(most))
+    rows = rows.order_by(*(part.sql() for part in order))
+    parts = [rows.where(beyond).sql() for beyond in _beyond(order, key)] or [rows.sql()]
+    values = [value for _, values in parts for value in values]
+    return [sql for sql, _ in parts], values + [most] * (len(parts) > 1)
+
+
+def _join_one_by_one(query: Any, order: Sequence[Order], *given: Any) -> tuple[int, bytes, int]:
+    """What `Engine.join_rows` selects, of rows that are fetched one by one, as far as they fit and one more."""
+
+    def make(query: Any, *given: Any) -> Made:
+        return _parts(query, order, *given)
+
+    use = ("parts of a page", tuple(order), len(given))
+    parts, values = query.made(use, make, *given) if isinstance(query, Prepared) else make(query, *given)
+    fitting: list[bytes] = []
+    size = 0
+    with closing(database.fetch_each(parts, order, values)) as rows:
+        for row in rows:
+            size += len(row) + 2
+            if fitting and size > PAGE_BYTES:
+                return len(fitting) + 1, b",\n".join(fitting), len(fitting)
+            fitting.append(row)
+    return len(fitting), b",\n".join(fitting), len(fitting)
 
 
 @functools.lru_cache(256)

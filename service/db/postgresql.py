@@ -17,7 +17,7 @@ import peewee
 
 from service import clock
 from service.db import sqlstates
-from service.db.engine import Engine, Order, Unusable, exceptions
+from service.db.engine import PAGE_BYTES, Engine, Order, Unusable, exceptions
 from service.db.functions import FUNCTIONS
 from service.db.standby import Standby, Unanswered
 
@@ -218,12 +218,23 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return " || ".join([f"'{first}'", *(f"{v} || '{text}'" for v, text in zip(values, others, strict=True))])
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """Here the order of a union is its own, since PostgreSQL may run the parts at the same time."""
+        """Here the order of a union is its own, since PostgreSQL may run the parts at the same time.
+
+        A running total leaves out the rows that no longer fit; the first row always does.
+        """
         rows = parts[0]
         if len(parts) > 1:
             by = ", ".join(f"{KEY}{place} {part.direction}" for place, part in enumerate(order))
             rows = " UNION ALL ".join(f"({part})" for part in parts) + f" ORDER BY {by} LIMIT %s"
-        return f"SELECT count(*), convert_to(string_agg(\"row\", E',\\n'), 'UTF8') FROM ({rows}) AS page"
+        size = 'octet_length("row")'
+        total = f"sum({size} + 2) OVER (ROWS UNBOUNDED PRECEDING)"
+        fits = f"{total} <= %s OR {total} = {size} + 2"
+        joined = """convert_to(string_agg("row", E',\\n') FILTER (WHERE fits), 'UTF8')"""
+        rows = f'SELECT "row", {fits} AS fits FROM ({rows}) AS page'
+        return f"SELECT count(*), {joined}, count(*) FILTER (WHERE fits) FROM ({rows}) AS page"
+
+    def byte_limit(self, rows: int) -> int:
+        return PAGE_BYTES
 
     def page_keys(self, order: Sequence[Order]) -> list[Any]:
         return [part.column.alias(f"{KEY}{place}") for place, part in enumerate(order)]
