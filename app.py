@@ -1,19 +1,25 @@
-"""The door: `build` makes the WSGI application, `main` is the command line."""
+"""The door: `build` makes the WSGI application, `main` is the command line.
+
+Modules are imported where they are used, so that `main` has the process in hand before most of the program loads.
+"""
+
+from __future__ import annotations
 
 import sys
 
-from service import db, migrations
-from service.auth import signing
-from service.edge import Edge
-from service.models import SigningKey
-from service.models.keeping import hold_clock
-from service.routes import operations
-from service.settings import Settings
-from service.web import build_app
+from service import interrupts
+
+TYPE_CHECKING = False  # as `typing` has it, which takes long to import
+if TYPE_CHECKING:
+    from service.edge import Edge
+    from service.settings import Settings
 
 
 def build(settings: Settings) -> Edge:
     """The WSGI application on an up-to-date database in the settings' data folder. Raises db.Unusable."""
+    from service.routes import operations
+    from service.web import build_app
+
     prepare(settings, create=True)
     return build_app(operations(settings.documented_only), settings)
 
@@ -23,6 +29,11 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
 
     Only with `create` is a database made where there is none: commands that read must not make one. Raises db.Unusable.
     """
+    from service import db, migrations
+    from service.auth import signing
+    from service.models import SigningKey
+    from service.models.keeping import hold_clock
+
     db.open_database(settings.data, settings.database, settings.replica, create=create)
     migrations.migrate()
     SigningKey.ensure()
@@ -32,9 +43,11 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
 
 def main() -> None:
     """Run a command."""
+    interrupts.exit_at_once()
+    from service import process
     from service.commands import run
 
-    sys.exit(run())
+    sys.exit(process.run(run))
 
 
 if __name__ == "__main__":

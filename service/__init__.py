@@ -1,6 +1,8 @@
 """The service, room by room, in import order: a module imports only from those above it.
 
     version        the version of the program
+    interrupts     what Ctrl-C does
+    process        the process of a command: its standard streams and its exit status
     assets         where static/ and templates/ are
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards

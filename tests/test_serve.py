@@ -252,10 +252,11 @@ def test_two_servers_share_one_database(data: Path, server: Served, token: str) 
         assert server.call("GET", MESSAGES, token=other_token).status == 401
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_log_that_is_full_keeps_nobody_from_being_served(workers: str, data: Path) -> None:
+def test_a_full_log_changes_neither_responses_nor_the_exit_status(workers: str, unbuffered: str, data: Path) -> None:
     port = free_port()
-    told = environment(**where(data))
+    told = environment(**where(data), PYTHONUNBUFFERED=unbuffered)
     line = [*PROGRAM, "serve", "--data", str(data), "--port", str(port), "--workers", workers]
     with Path("/dev/full").open("wb") as full, subprocess.Popen(line, stdout=full, stderr=full, env=told) as one:
         try:

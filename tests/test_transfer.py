@@ -606,10 +606,11 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_line(
     assert {path.name for path in tmp_path.iterdir()} - {"data"} == {"file", "folder"}
 
 
-def test_a_reader_that_stops_early_is_no_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_stops_early_is_no_crash(unbuffered: str, tmp_path: Path) -> None:
     command("import", "-", "--data", tmp_path / "data", input=json_lines(chat(5000)))
     line = f"{sys.executable} {ROOT}/app.py export --data {tmp_path}/data | head -n 1"
-    told = environment(**where(tmp_path / "data"))
+    told = environment(**where(tmp_path / "data"), PYTHONUNBUFFERED=unbuffered)
     done = subprocess.run(["bash", "-c", line], capture_output=True, env=told, timeout=60)
     assert done.stdout == b'{"app":{"id":"%s","name":"Shop"}}\n' % APP.encode()
     assert done.stderr == b""

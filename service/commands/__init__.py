@@ -7,6 +7,7 @@ import re
 import sys
 from typing import Any
 
+from service import interrupts
 from service.settings import add_flags, read_settings
 from service.terminal import clean
 from service.version import VERSION
@@ -80,6 +81,7 @@ def run(argv: list[str] | None = None) -> int:
     try:
         settings = read_settings(flags)
         logs.set_up(settings.log_level, settings.log_format)
+        interrupts.raise_error()
         return int(flags.run(flags, settings) or 0)
     except (Stop, Unusable, ValueError) as error:
         print(f"cx-service: {clean(str(error))}", file=sys.stderr)
@@ -87,7 +89,5 @@ def run(argv: list[str] | None = None) -> int:
     except peewee.DatabaseError as error:  # locked, full, not a database
         print(f"cx-service: the database cannot be used: {clean(reason(error))}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        return 1
     except KeyboardInterrupt:
-        return 130
+        return interrupts.STATUS

@@ -93,9 +93,13 @@ def _existing(flags: argparse.Namespace, settings: Settings) -> User:
 def _ask_for_hash() -> str:
     """A password that is typed twice on a terminal, else one line of standard input; never an argument."""
     if sys.stdin.isatty():
-        password = getpass.getpass("Password: ")
-        if getpass.getpass("Once more: ") != password:
-            raise Stop("the two passwords differ")
+        try:
+            password = getpass.getpass("Password: ")
+            if getpass.getpass("Once more: ") != password:
+                raise Stop("the two passwords differ")
+        except EOFError:  # Ctrl-D, which leaves the cursor behind the prompt
+            print(file=sys.stderr)
+            raise Stop("no password was typed") from None
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     return hash_password(password)

@@ -6,6 +6,8 @@ import os
 import socket
 from typing import Any
 
+import service.routes  # noqa: F401 (loaded before workers are forked, as is the next one)
+import service.web  # noqa: F401
 from service import db, logs, origins, server, updates
 from service.asking import assistant_of
 from service.commands import Stop, demo
