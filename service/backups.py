@@ -102,7 +102,10 @@ def restore_into(target: Engine, given: Path | BinaryIO, progress: Progress) -> 
 
 
 def examine(path: Path) -> Contents:
-    """See that a file without a journal is a whole database of this service, of a known schema. Raises Unsound."""
+    """See that a file without a journal is a whole database of this service, of a known schema.
+
+    Raises Unsound or Unusable.
+    """
     with closing(db.sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema = 0")
         connection.execute("PRAGMA cell_size_check = 1")
@@ -116,8 +119,8 @@ def examine(path: Path) -> Contents:
         strange = [f"{kind} {name}" for kind, name in others if kind not in ("table", "index")]
         if "schema_version" not in tables or strange:
             raise Unsound(f"it is no database of this service{''.join(f', but has the {what}' for what in strange)}")
-        schema = number("SELECT version FROM schema_version")
-        if not 1 <= schema <= len(migrations.STEPS):
+        schema = migrations.version_in(connection.execute("SELECT version FROM schema_version").fetchone())
+        if schema > len(migrations.STEPS):
             raise Unsound(f"it has schema {schema}, newer than this program knows; use a newer one")
         damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if damage != "ok":

@@ -293,6 +293,11 @@ UNSOUND = {
     "overwritten": "malformed|it is damaged",
     "DROP TABLE schema_version": "it is no database of this service$",
     "UPDATE schema_version SET version = 999": "it has schema 999, newer than this program knows",
+    **{
+        f"UPDATE schema_version SET version = {value}": "^the schema version of the database is not a positive whole"
+        for value in ("'abc'", "-5", "0", "2.5", "x'00'", "'' || char(27) || '[2J'")
+    },
+    "DELETE FROM schema_version": "^the schema version of the database is not a positive whole number",
     "DELETE FROM signing_key": "it has logins and no signing key$",
     f"DELETE FROM app WHERE id = '{household.SHOP}'": '^it is damaged: row .* refers to a "app" that is not there$',
     "CREATE TRIGGER evil AFTER INSERT ON message BEGIN DELETE FROM bot; END": "but has the trigger evil$",

@@ -227,10 +227,11 @@ def test_a_person_in_another_session_does_not_silence_a_bot(alice, agent, sessio
 
 
 @pytest.mark.parametrize("status", [*LIVE, *OVER])
-def test_a_bot_is_silent_where_somebody_has_put_the_matter_aside(alice, session, status):
+def test_a_bot_answers_a_message_that_reopens_its_session(alice, session, status):
     ChatSession.update(status=status).execute()
+    assert speaking.is_left_to_people(session.id) is (status not in TALKATIVE)
     send(alice, session, "When are you open?")
-    assert bool(answers(alice, session)) is (status in (*TALKATIVE, *OVER))  # which the message has opened again
+    assert answers(alice, session) == [OPENING]
 
 
 def test_looking_for_people_is_bounded(alice, session):

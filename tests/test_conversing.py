@@ -7,7 +7,7 @@ import pytest
 
 from service import clock, db, transfer
 from service.models import Bot, ChatSession, KeptAnswer, Message, Notification, ReadMarker, User
-from service.models.chats import LIVE, OVER
+from service.models.chats import LIVE, OVER, PAUSED
 from service.models.conversing import LARGEST
 from service.models.reading import UNREAD_MOST
 from service.models.settling import settle
@@ -233,12 +233,12 @@ def test_an_agent_is_a_customer_in_a_session_with_another_shop(agent, other_shop
 
 
 @pytest.mark.parametrize("status", [*LIVE, *OVER])
-def test_a_customers_message_reopens_a_session_that_is_over(alice, agent, session, status):
+def test_a_customers_message_reopens_a_session_that_is_over_or_paused(alice, agent, session, status):
     ChatSession.update(status=status).execute()
     sent(agent, session)
     assert alice.get(f"/chats/{session.id}").data["status"] == status
     sent(alice, session)
-    assert alice.get(f"/chats/{session.id}").data["status"] == ("open" if status in OVER else status)
+    assert alice.get(f"/chats/{session.id}").data["status"] == ("open" if status in (*OVER, *PAUSED) else status)
 
 
 def test_a_session_that_was_put_away_takes_no_message(alice, agent, session):

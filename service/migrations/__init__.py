@@ -5,6 +5,7 @@ interrupted migration leaves the database as it was. Column types are words that
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from service import db
 from service.migrations import step_1, step_2, step_3, step_4, step_5, step_6
@@ -28,10 +29,18 @@ def version() -> int:
     """How many steps the open database has taken; 0 for a new one. Raises Unusable for a file that is not ours."""
     tables = db.database.get_tables()
     if "schema_version" in tables:
-        return int(db.database.execute_sql("SELECT version FROM schema_version").fetchone()[0])
+        return version_in(db.database.execute_sql("SELECT version FROM schema_version").fetchone())
     if tables:
         raise db.Unusable("this database belongs to another program")
     return 0
+
+
+def version_in(row: Any) -> int:
+    """The number in the row of `schema_version`. Raises Unusable where it is none that this program ever wrote."""
+    number = row[0] if row else None
+    if type(number) is not int or number < 1:
+        raise db.Unusable("the schema version of the database is not a positive whole number, so it is damaged")
+    return number
 
 
 def migrate(*, keeping: bool = True) -> int:

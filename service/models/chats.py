@@ -29,7 +29,8 @@ from service.models.news import Newsworthy
 from service.models.notifications import Notification
 from service.models.people import Caller
 
-LIVE = ("open", "active", "pending", "snoozed", "on_hold")
+PAUSED = ("pending", "snoozed", "on_hold")
+LIVE = ("open", "active", *PAUSED)
 OVER = ("resolved", "ended", "closed")
 STATUSES = (*LIVE, *OVER, "archived")
 

@@ -73,8 +73,8 @@ def begin(caller: Caller, app_id: str, bot_id: str | None, conversation_id: str 
 def send(caller: Caller, session: ChatSession, draft: Draft, hearing: Hearing) -> Raw:
     """Put a message into a session and tell everybody else in it, as one write; the message, rendered.
 
-    A customer's message reopens a session that is over, and a bot may answer it, in the same write or later. With the
-    client_message_id of an earlier one, that one is given again and nothing happens.
+    A customer's message reopens a session that is over or paused, and a bot may answer it, in the same write or later.
+    With the client_message_id of an earlier one, that one is given again and nothing happens.
     """
     if draft.is_private and not caller.is_staff(session.app_id):
         raise Forbidden(concealed=SessionNotFound)

@@ -8,7 +8,7 @@ from service import clock
 from service.db import database, fixed, prepared
 from service.errors import SessionArchived
 from service.models.bots import Bot
-from service.models.chats import OVER, ChatSession, Message
+from service.models.chats import OVER, PAUSED, ChatSession, Message
 from service.models.notifications import Notification
 from service.models.people import App, User
 from service.models.reading import NEWEST_FIRST, PREVIEW
@@ -17,7 +17,7 @@ from service.models.reading import NEWEST_FIRST, PREVIEW
 def post(session: ChatSession, *, reopening: bool = False, **columns: Any) -> Message:
     """Put a message into a session, later than all others, and tell everybody else in it. Raises SessionArchived.
 
-    With `reopening`, a session that is over is open again.
+    With `reopening`, a session that is over or paused is open again.
     """
     now = clock.timestamp()
     _admit(session, now, is_private=columns.get("is_private", False), reopening=reopening)
@@ -47,7 +47,7 @@ def _admitted(session_id: str, news_at: int, now: str, *, public: bool, reopenin
     if public:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
     if reopening:
-        changes["status"] = peewee.Case(None, [(ChatSession.status.in_(OVER), "open")], ChatSession.status)
+        changes["status"] = peewee.Case(None, [(ChatSession.status.in_((*OVER, *PAUSED)), "open")], ChatSession.status)
     return ChatSession.update(changes).where(ChatSession.id == session_id, ChatSession.status != "archived")
 
 
