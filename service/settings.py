@@ -6,11 +6,36 @@ a host can read the command lines of its processes.
 
 import argparse
 import dataclasses
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_SITE = re.compile(
+    r"(https?)://(?:\[([0-9a-f:.]+)]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?)(?::([1-9][0-9]{0,4}))?/?", re.ASCII
+)
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+
+def site(text: str) -> str:
+    """The address of a web site as browsers write an origin: no path, no default port, lower case.
+
+    Raises ValueError with what was expected, but without the text: it may hold a password.
+    """
+    found = _SITE.fullmatch(text.lower())
+    try:
+        if not found or int(found[3] or 0) > 65535:
+            raise ValueError
+        if found[2]:
+            ipaddress.IPv6Address(found[2])
+    except ValueError:
+        raise ValueError(
+            "http:// or https://, a host and maybe a port, such as https://chat.example, without path, query and user"
+        ) from None
+    return text.lower().removesuffix("/").removesuffix(_DEFAULT_PORTS[found[1]])
 
 
 def _setting(default: Any, about: str, **more: Any) -> Any:
@@ -35,7 +60,9 @@ class Settings:
     port: int = _setting(8080, "port to listen on")
     workers: int = _setting(1, "processes that serve requests")
     threads: int = _setting(4, "threads of each process for what takes long")
-    public_url: str = _setting("", "address under which clients reach the service, such as https://chat.example")
+    public_url: str = _setting(
+        "", "address under which clients reach the service, such as https://chat.example", read=site
+    )
     trusted_proxy: str = _setting(
         "", "address or network of the reverse proxy whose X-Forwarded-For and X-Forwarded-Proto are believed"
     )
@@ -72,11 +99,11 @@ def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
             options |= {"type": setting.type, "choices": setting.metadata.get("choices")}
         if setting.metadata.get("hidden"):
             options["help"] = argparse.SUPPRESS
-        parser.add_argument(f"--{setting.name.replace('_', '-')}", **options)
+        parser.add_argument(flag_of(setting.name), **options)
 
 
 def read_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of this run. Raises ValueError with a sentence for a variable that cannot be read."""
+    """The settings of this run. Raises ValueError with a sentence for a flag or variable that cannot be read."""
     chosen: dict[str, Any] = {}
     for setting in dataclasses.fields(Settings):
         flag = getattr(flags, setting.name, None)
@@ -85,7 +112,19 @@ def read_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.env
             chosen[setting.name] = tuple(flag) if isinstance(flag, list) else flag
         elif text:
             chosen[setting.name] = _read(setting, text)
+        read = setting.metadata.get("read")
+        if read and chosen.get(setting.name):
+            name = variable(setting.name) if flag is None else flag_of(setting.name)
+            try:
+                chosen[setting.name] = read(chosen[setting.name])
+            except ValueError as error:
+                raise ValueError(f"{name} must be {error}") from None
     return Settings(**chosen)
+
+
+def flag_of(name: str) -> str:
+    """The flag of a setting."""
+    return f"--{name.replace('_', '-')}"
 
 
 def variable(name: str) -> str:

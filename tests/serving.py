@@ -72,7 +72,7 @@ class Served:
     def __init__(self, process: "subprocess.Popen[bytes]", output: Path, errors: Path) -> None:
         self.process, self._output, self._errors = process, output, errors
         begun = time.monotonic()
-        while not (found := re.search(r'listens on (http://(\S+):(\d+))["\n]', self.errors)):
+        while not (found := re.search(r'listens on (http://(\S+):(\d+))["\n ]', self.errors)):
             assert process.poll() is None and time.monotonic() - begun < PATIENCE, self.errors
             time.sleep(0.01)
         self.url, self.host, self.port = found[1], found[2].strip("[]"), int(found[3])

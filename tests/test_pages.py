@@ -202,7 +202,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serving(data, "--port", str(port), "--public-url", f"http://localhost:{port}") as running:
-        running.url = f"http://127.0.0.1:{port}"
         yield running
 
 

@@ -229,6 +229,21 @@ def test_where_it_cannot_serve_it_says_so_in_one_line(arguments: tuple[str, ...]
     assert re.fullmatch(rf"cx-service: {line}\n", done.stderr.decode())
 
 
+def test_a_public_url_that_is_no_site_is_one_line_and_nothing_is_made(tmp_path: Path) -> None:
+    done = command("serve", "--port", "0", "--data", tmp_path / "data", "--public-url", "https://chat.example/sub")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert re.fullmatch(r"cx-service: --public-url must be http:// or https://[^\n]+\n", done.stderr.decode())
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_start_line_names_the_address_that_is_bound_and_the_public_url(data: Path) -> None:
+    with serving(data, "--public-url", "https://chat.example/") as server:
+        assert (
+            f"cx-service listens on http://127.0.0.1:{server.port} (public URL https://chat.example)\n" in server.errors
+        )
+        assert server.call("GET", "/healthz").status == 200
+
+
 def test_documented_only_keeps_the_document_and_what_operators_need(data: Path) -> None:
     with serving(data, "--documented-only") as server:
         assert server.log_in()

@@ -77,6 +77,53 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, text: str, complaint
     assert str(refusal.value) == complaint
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("https://chat.example", "https://chat.example"),
+        ("https://chat.example/", "https://chat.example"),
+        ("HTTPS://Chat.Example:443", "https://chat.example"),
+        ("http://chat_backend:80/", "http://chat_backend"),
+        ("http://10.0.0.5:8080", "http://10.0.0.5:8080"),
+        ("https://[2001:DB8::1]:8443/", "https://[2001:db8::1]:8443"),
+    ],
+)
+def test_a_public_url_is_read_as_browsers_write_an_origin(text: str, value: str) -> None:
+    assert read("--public-url", text).public_url == read(CX_PUBLIC_URL=text).public_url == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("chat.example", "ftp://chat.example", "//chat.example", "https:chat.example", "https://", "https:///"),
+        *("https://chat.example/sub", "https://chat.example//", "https://chat.example?", "https://chat.example/#"),
+        *(
+            "https://ada:hush@chat.example",
+            "https://chat.example:",
+            "https://chat.example:0",
+            "https://a.example:65536",
+        ),
+        *(
+            "https://chat .example",
+            "https://chat.example\n",
+            "https://[chat]",
+            "https://[::g]",
+            "https://a..",
+            "https://é",
+        ),
+    ],
+)
+def test_a_public_url_with_more_or_less_than_a_site_is_refused(text: str) -> None:
+    expected = " must be http:// or https://, a host and maybe a port, such as https://chat.example, without path, "
+    for name, arguments, variables in (
+        ("--public-url", ["--public-url", text], {}),
+        ("CX_PUBLIC_URL", [], {"CX_PUBLIC_URL": text}),
+    ):
+        with pytest.raises(ValueError) as refusal:
+            read(*arguments, **variables)
+        assert str(refusal.value) == f"{name}{expected}query and user"
+
+
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("YES", True), ("on", True), ("0", False), ("Off", False)])
 def test_a_switch_takes_the_usual_words(text: str, value: bool) -> None:
     assert read(CX_DOCUMENTED_ONLY=text).documented_only is value

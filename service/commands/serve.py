@@ -36,14 +36,15 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     except (OSError, OverflowError) as error:
         raise Stop(f"cannot listen on {settings.host}:{settings.port}: {getattr(error, 'strerror', error)}") from None
     host, port = sock.getsockname()[:2]
-    url = settings.public_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    bound = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if flags.demo:
-        print(demo.present(url, settings.documented_only), flush=True)
+        print(demo.present(settings.public_url or bound, settings.documented_only), flush=True)
     if db.has_wal_reset_bug(db.sqlite3.sqlite_version_info):
         version = db.sqlite3.sqlite_version
         log.warning("SQLite %s can damage a database that several connections write to; use 3.51.3 or newer", version)
     db.close_database()  # each worker opens its own
-    logs.announce(f"cx-service listens on {url}")
+    public = f" (public URL {settings.public_url})" if settings.public_url else ""
+    logs.announce(f"cx-service listens on {bound}{public}")
     tell_manager("READY=1")
 
     def make_application() -> Any:
