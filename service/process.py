@@ -63,7 +63,8 @@ def run(command: Callable[[], int]) -> int:
         with contextlib.suppress(OutputError):
             sys.stdout.flush()
         _discard_output()
-    interrupts.exit_at_once()  # Python's own end would print a KeyboardInterrupt
+    if interrupts.raises_error():
+        interrupts.exit_at_once()  # Python's own end would print a KeyboardInterrupt
     return status
 
 

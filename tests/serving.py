@@ -21,6 +21,18 @@ PATIENCE = 30
 PROGRAM = (sys.executable, str(ROOT / "app.py"))
 APP, ALICE, SESSION = (f"00000000-0000-4000-8000-{number:012}" for number in (1, 2, 3))
 
+# A sitecustomize.py that interrupts its process when a module is loaded.
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == os.environ["INTERRUPT_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
 Record = dict[str, dict[str, Any]]
 
 

@@ -19,7 +19,7 @@ from tests import postgres
 from tests.executable import DEFAULT, POSTGRESQL, PYTHON, ROOT, build, clean_environment
 from tests.executable import executable_fixture as executable_fixture
 from tests.executable import postgresql_executable_fixture as postgresql_executable_fixture
-from tests.serving import Served
+from tests.serving import INTERRUPTING, Served
 
 pytestmark = pytest.mark.skipif(postgres.is_chosen(), reason="asks PostgreSQL and SQLite in every run of the tests")
 
@@ -27,6 +27,9 @@ MIB = 2**20
 LARGEST = {DEFAULT: 14 * MIB, POSTGRESQL: 20 * MIB}
 LACKING = "PostgreSQL is missing; on Debian: apt-get install postgresql"
 ELSEWHERE = "postgresql://127.0.0.1:1/nowhere"
+
+OWN_VERSION = PYTHON.name.removeprefix("python")
+VERSION = "import sys; print('%s.%s' % sys.version_info[:2])"
 
 either = pytest.mark.parametrize("name", LARGEST)
 
@@ -119,15 +122,35 @@ def test_without_a_place_to_unpack_it_says_what_to_set(executable: Path, tmp_pat
     assert re.fullmatch(r"cx-service: .*SHIV_ROOT.*\n", errors)
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o702, 0o770, 0o720])
 @pytest.mark.slow
-def test_it_runs_nothing_from_a_folder_that_strangers_can_write(executable: Path, tmp_path: Path) -> None:
+def test_it_runs_nothing_from_a_folder_that_others_can_write(mode: int, executable: Path, tmp_path: Path) -> None:
     shared, cache = tmp_path / "shared", tmp_path / "cache"
     shared.mkdir()
-    shared.chmod(0o1777)
+    shared.chmod(mode)
     assert outcome(start(executable, "--help", SHIV_ROOT=shared, XDG_CACHE_HOME=cache))[0] == 0
     assert not list(shared.iterdir())
     assert unpacked(cache / "cx-service") == {"cx-service.pyz"}
     assert (cache / "cx-service").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.slow
+def test_a_default_folder_that_a_group_can_write_is_refused(executable: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "cx-service"
+    folder.mkdir(parents=True)
+    folder.chmod(0o770)
+    status, output, errors = outcome(start(executable, "--help", HOME=tmp_path))
+    assert (status, output) == (1, "")
+    assert re.fullmatch(r"cx-service: .*SHIV_ROOT.*\n", errors)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("module", ["fcntl", "_bootstrap", "service.commands", "peewee"])
+@pytest.mark.slow
+def test_an_interrupt_while_it_starts_is_status_130_and_silent(module: str, executable: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+    settings = {"PYTHONPATH": tmp_path, "INTERRUPT_AT": module, "SHIV_ROOT": tmp_path / "unpacked"}
+    assert outcome(start(executable, "serve", "--help", **settings)) == (130, "", "")
 
 
 @pytest.mark.slow
@@ -161,12 +184,20 @@ def test_a_python_it_was_not_built_for_is_refused_in_one_line(executable: Path, 
     with ZipFile(executable) as archive, ZipFile(for_another, "w") as copy:
         for name in archive.namelist():
             if not name.startswith("site-packages/"):
-                copy.writestr(name, re.sub(rb'BUILT_FOR = ".*"', b'BUILT_FOR = "another"', archive.read(name)))
-    attempts = [start(for_another, "--help", SHIV_ROOT=tmp_path)]
-    attempts += [start(executable, "--help", python=python, SHIV_ROOT=tmp_path) for python in other_pythons()]
-    for status, output, errors in map(outcome, attempts):
+                told = b'BUILT_FOR = "cpython-399-x86_64-linux-gnu"'
+                copy.writestr(name, re.sub(rb'BUILT_FOR = "[^"]*"', told, archive.read(name)))
+    attempts = [(for_another, "3.99", PYTHON)] + [(executable, OWN_VERSION, python) for python in other_pythons()]
+    processes = [start(file, "--help", python=python, SHIV_ROOT=tmp_path) for file, _, python in attempts]
+    for (file, needed, python), process in zip(attempts, processes, strict=True):
+        status, output, errors = outcome(process)
         assert (status, output) == (78, "")
-        assert re.fullmatch(r"cx-service: this file was built for \S+, this Python is .*\n", errors)
+        found = subprocess.run([python, "-c", VERSION], capture_output=True, text=True, check=True).stdout.strip()
+        platform = r"\S+ (Linux \((glibc|musl)\)|macOS)"
+        assert re.fullmatch(
+            rf"cx-service: needs Python {needed} on {platform}; found {found}( on {platform})?\. "
+            rf"Try: python{needed} {file.name} \.\.\.\n",
+            errors,
+        ), errors
 
 
 # PostgreSQL.

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import PROGRAM, ROOT, chat, fill, where
+from service import interrupts
+from tests.serving import INTERRUPTING, PROGRAM, ROOT, chat, fill, where
 
 DATA = "DATA"  # in a command line: the data folder
 COMMANDS = {
@@ -27,17 +29,6 @@ COMMANDS = {
     "doctor": ("doctor", "--data", DATA),
     "demo": ("serve", "--demo", "--port", "0", "--data", DATA),
 }
-INTERRUPTING = """
-import os, signal, sys
-
-class Interrupt:
-    def find_spec(self, name, *_):
-        if name == os.environ["INTERRUPT_AT"]:
-            os.kill(os.getpid(), signal.SIGINT)
-
-sys.meta_path.insert(0, Interrupt())
-"""
-
 every_command = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
@@ -125,6 +116,17 @@ def test_an_interrupt_while_modules_load_is_status_130_and_silent(
     told = environment | {"PYTHONPATH": str(tmp_path), "INTERRUPT_AT": module}
     done = subprocess.run([*PROGRAM, "serve", "--help"], env=told, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_an_interrupt_raises_an_error_once_a_command_runs() -> None:
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # such as the handler of the executable's first code
+    try:
+        interrupts.exit_at_once()
+        assert not interrupts.raises_error()
+        interrupts.raise_error()
+        assert interrupts.raises_error()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def on_a_terminal(data: Path, environment: dict[str, str], *keys: bytes) -> tuple[int, str]:
