@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from service import cursors, db
-from service.errors import ANY_OPERATION, Refusal
+from service.errors import ANY_OPERATION, Busy, Refusal
 from service.operations import Operation
 from service.signature import Media, Moved
 
@@ -28,6 +28,7 @@ POLICY = (
 )
 SCRIPTS = "; script-src 'self'; connect-src 'self'"
 OAUTH = ("invalid_grant", "unsupported_grant_type", "invalid_client")
+LARGE = 256 * 1024  # bytes of a response for which there has to be room, unless its request has changed something
 MEDIA = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 
 
@@ -84,6 +85,14 @@ def send(media: Media, content_type: str, if_none_match: str) -> Reply:
     cached = "public, max-age=31536000, immutable" if media.lasting else "no-cache"
     headers = {"Content-Type": content_type, "Cache-Control": f"private, {cached}" if media.personal else cached}
     return unless_known(Reply(200, media.content, MEDIA | headers), if_none_match, media.tag)
+
+
+def admit(environ: dict[str, Any], reply: Reply) -> Reply:
+    """A reply, with room taken for a large one, which waits in memory until its client has read it. Raises Busy."""
+    size = len(reply.body)
+    if size > LARGE and environ["REQUEST_METHOD"] == "GET" and not environ.get("cx.take_room", bool)(size):
+        raise Busy("Too many large responses wait for clients to read them; try again in a moment.")
+    return reply
 
 
 def tag_of(*what: Any) -> str:

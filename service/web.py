@@ -53,7 +53,7 @@ class Door:
         origin = read_origin(environ, self.settings)
         environ |= {"cx.operation": self.operation.name, "cx.client": origin.address}  # for the log
         try:
-            reply = self.answer(environ, identifiers.copy(), origin)
+            reply = replies.admit(environ, self.answer(environ, identifiers.copy(), origin))
         except Refusal as refusal:
             reply = self.refuse(refusal, origin)
         except Exception as error:

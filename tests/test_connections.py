@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waitress.channel import HTTPChannel
+from waitress.buffers import TempfileBasedBuffer
 
 from service import metrics
 from service import server as package
 from service.server import Server, connection, listen, reading
+from service.server.unsent import Rest
 from service.settings import Settings
 from tests.serving import chat, fill, serving
 from tests.test_waiting import HELLO, House, finished
@@ -175,26 +176,59 @@ def test_when_the_time_is_over_the_connection_is_closed(
         shop.until(lambda: not shop.connections)
 
 
-def test_of_those_who_leave_very_much_unread_the_slowest_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_read_slowly_is_whole(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package, "LOOK", 0.01)
-    monkeypatch.setattr(package, "UNREAD", 3 * len(BIG))
+    shop.server.unsent.left = len(BIG)
     clients = [shop.connect(get("/big")) for _ in range(12)]
     shop.until(lambda: shop.begun == 12 and not any(one.requests for one in shop.connections))
-    shop.until(lambda: sum(one.total_outbufs_len for one in shop.connections) <= 3 * len(BIG))
-    assert shop.connections
+    time.sleep(0.1)  # several looks
+    found = [b""] * len(clients)
+    while any(len(part) < len(BIG) for part in found):
+        for number, client in enumerate(clients):
+            if len(found[number]) < len(BIG):
+                part = client.recv(512 * 1024)
+                assert part, f"cut off after {len(found[number])} bytes"
+                found[number] += part
     for client in clients:
         client.close()
+    shop.until(lambda: shop.server.unsent.left == len(BIG))
+
+
+def test_what_waits_in_memory_is_bounded_and_the_rest_waits_in_files(shop: Shop) -> None:
+    shop.server.unsent.left = 3 * len(BIG)
+    clients = [shop.connect(get("/big")) for _ in range(6)]
+    shop.until(lambda: shop.begun == 6 and not any(one.requests for one in shop.connections))
+    kept = [buffer for one in shop.connections for buffer in one.outbufs if len(buffer)]
+    assert sorted(type(buffer).__name__ for buffer in kept) == ["Rest"] * 3 + ["TempfileBasedBuffer"] * 3
+    assert sum(len(buffer) for buffer in kept if isinstance(buffer, Rest)) <= 3 * len(BIG)
+    assert 0 <= shop.server.unsent.left < len(BIG)
+    for client in clients:
+        client.close()
+    shop.until(lambda: shop.server.unsent.left == 3 * len(BIG))
+
+
+def test_a_response_is_sent_from_where_it_lies() -> None:
+    whole = bytes(range(256)) * 1024
+    rest = Rest(memoryview(whole)[1:])
+    found = b""
+    while len(rest):
+        piece = rest.get(1000)
+        assert piece.obj is whole
+        found += piece
+        rest.skip(len(piece), True)
+    assert found == whole[1:]
 
 
 def test_who_is_to_get_more_than_the_disk_holds_is_cut_off_and_nobody_else(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def keep(*_: Any) -> None:
+    def append(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    shop.server.unsent.left = 0
     with shop.connect() as other:
         answered(other)
-        monkeypatch.setattr(HTTPChannel, "write_soon", keep)  # which keeps large answers in a file
+        monkeypatch.setattr(TempfileBasedBuffer, "append", append)
         assert len(everything(shop.connect(get("/big")))) < len(BIG)
         answered(other)
 

@@ -9,6 +9,7 @@ from service import clock, db
 from service.db.engine import PAGE_BYTES
 from service.models import Bot, ChatSession, Event, Feedback, Message, Notification
 from service.models.settling import settle
+from service.replies import LARGE as LARGEST_ADMITTED
 from tests.conftest import Client, walk
 from tests.postgres import on_sqlite_alone
 
@@ -138,3 +139,21 @@ def test_a_large_page_is_not_read_in_the_thread_of_the_server(large, alice):
         alice.get(path)
     with db.in_passing():
         assert alice.get(f"{path}?limit=1").status == 200
+
+
+def test_a_large_response_is_refused_when_there_is_no_room_for_it_unless_something_was_changed(alice, session):
+    def without_room(environ: dict[str, Any], start_response: Any) -> Any:
+        return alice.application({**environ, "cx.take_room": lambda size: False}, start_response)
+
+    client = Client(without_room, alice.token)
+    path = f"/chats/{session.id}/messages"
+    sent = client.post(path, {"content": [255] * (BYTES // 2)})
+    assert sent.status == 201
+    assert client.get(path).status == 200
+    edited = client.patch(f"{path}/{sent.data['id']}", {"content": [254] * BYTES})
+    assert edited.status == 200
+    assert len(edited.raw) > LARGEST_ADMITTED
+    refused = client.get(path)
+    assert refused.error == (503, "busy")
+    assert int(refused.headers["Retry-After"]) > 0
+    assert alice.get(path).status == 200

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from operator import attrgetter
 from typing import Any
 
 from waitress.adjustments import Adjustments
@@ -27,6 +26,7 @@ from service.asking import asking
 from service.server.answers import CODES, Answer
 from service.server.batches import Batches, Together
 from service.server.connection import Connection
+from service.server.unsent import UNSENT, Room
 from service.server.watch import Watch
 from service.server.workers import STOPPING, Lifeline, Workers
 from service.settings import Settings
@@ -43,8 +43,9 @@ GRACE = 1.0  # seconds in which an idle connection may still send the request it
 PATIENCE = 10.0  # seconds until draining ends, whatever is still running
 DESCRIPTORS = 10_240  # that a process may have open, if the system lets it; macOS gives no more
 MOST = 4_000  # connections of a process, if half of its descriptors are that many; databases and uploads want some too
-UNREAD = 64 * 1024 * 1024  # bytes of answers that clients do not read
-UNSENT = 128 * 1024  # bytes of answers that the kernel takes before they can be sent; else megabytes for each client
+AHEAD_OF_CLIENT = (
+    128 * 1024
+)  # bytes of answers that the kernel takes before they can be sent; else megabytes for each client
 AHEAD = 4  # connections that a worker may have more than others before it takes one in at a turn
 AT_ONCE = 64  # that it takes in at a turn
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -86,6 +87,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.room = min(MOST, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
         self.find = getattr(application, "find", None)  # a plain WSGI application does not tell
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
+        self.unsent = Room(UNSENT)
         self.watch = Watch()
         self.in_passing = in_passing
         self.batches = Batches(together, self.add_task, self.pull_trigger) if together else None
@@ -158,7 +160,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
     def set_socket_options(self, conn: socket.socket) -> None:
         super().set_socket_options(conn)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD_OF_CLIENT)
 
     def take_in(self) -> bool:
         """Take in a connection; whether there may be another."""
@@ -190,17 +192,10 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         return bool(spare)
 
     def _look(self, now: float) -> None:
-        """Close the connections whose clients have had their time, and whoever leaves most answers unread."""
+        """Close the connections whose clients have had their time."""
         for channel in list(self.active_channels.values()):
             if channel.is_overdue(now):
                 channel.handle_close()
-        unread = [channel for channel in self.active_channels.values() if channel.total_outbufs_len]
-        total = sum(channel.total_outbufs_len for channel in unread)
-        for channel in sorted(unread, key=attrgetter("moved")):
-            if total <= UNREAD:
-                break
-            total -= channel.total_outbufs_len
-            channel.handle_close()
 
     def _turn(self, timeout: float) -> None:
         with logs.lines.held():

@@ -14,6 +14,7 @@ from service import metrics
 from service.edge import Answered, log
 from service.replies import JSON
 from service.server.reading import Request
+from service.server.unsent import SMALL
 
 CODES = {
     400: "bad_request",
@@ -26,9 +27,9 @@ REFUSED = {**JSON, "Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 class Answer:
-    """The answer to a request: once made, `whole` as it goes out, and maybe the last of its connection."""
+    """The answer to a request: once made, the `pieces` that go out, and maybe the last of its connection."""
 
-    whole = b""
+    pieces: tuple[bytes, ...] = ()
 
     def __init__(self, channel: Any, request: Request) -> None:
         self.channel, self.request = channel, request
@@ -50,7 +51,7 @@ class Answer:
         self.put_together(*told, body)
 
     def put_together(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Header and body in one piece."""
+        """Header and body; in one piece unless the body is too large to be copied."""
         version = self.request.version
         self.is_last |= self.channel.server.draining
         lines = [f"HTTP/{version} {status}", f"Date: {date_of(int(time.time()))}", *map(": ".join, headers)]
@@ -59,7 +60,8 @@ class Answer:
         head = "\r\n".join(lines)
         if not head.count("\r") == head.count("\n") == len(lines) - 1:
             raise ValueError("a header holds the end of a line")
-        self.whole = f"{head}\r\n\r\n".encode() + body
+        start = f"{head}\r\n\r\n".encode()
+        self.pieces = (start + body,) if len(body) <= SMALL else (start, body)
 
     def refuse(self) -> None:
         """Tell in the envelope that the request is not readable as HTTP."""
@@ -95,6 +97,7 @@ class Answer:
             "wsgi.run_once": False,
             "cx.route": request.route,
             "cx.is_refused": is_refused,
+            "cx.take_room": self.channel.take_room,
             "cx.patience": server.waiting.patience(request.begun),
             **request.headers,
         }

@@ -6,11 +6,13 @@ import socket
 import time
 from typing import Any
 
+from waitress.buffers import OverflowableBuffer, TempfileBasedBuffer
 from waitress.channel import ClientDisconnected, HTTPChannel
 
 from service import db
 from service.server.answers import Answer
 from service.server.reading import Request
+from service.server.unsent import Rest
 from service.waiting import Pause
 
 log = logging.getLogger("cx.server")
@@ -39,6 +41,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
     is_aside = False
     was_answered = False
     unread = b""
+    held = 0  # bytes of the room for unsent responses
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -156,8 +159,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         """Send an answer, as far as the client takes it at once."""
         if answer is None:
             return
-        if self.connected:
-            self.write_soon(answer.whole)
+        for piece in answer.pieces if self.connected else ():
+            self.write_soon(piece)
+        self._give_back(self.total_outbufs_len)
         self.was_answered, self.since = True, time.monotonic()
         answer.request.close()
         self.close_when_flushed |= answer.is_last or not self.connected
@@ -170,10 +174,39 @@ class Connection(HTTPChannel):  # type: ignore[misc]
                 sent = 0 if self.total_outbufs_len else self.send(data, do_close=False)
                 self.moved = time.monotonic()
                 if sent < len(data):
-                    super().write_soon(data[sent:])
-                    self.current_outbuf_count = self.adj.outbuf_high_watermark  # the next answer gets its own buffer
+                    self._keep(memoryview(data)[sent:])
             except (OSError, ClientDisconnected):  # it has gone, or there is no disk for the rest of a large answer
                 self.will_close = True
+
+    def _keep(self, rest: memoryview) -> None:
+        """Keep the rest of a response; in a temporary file when there is no room for it in memory."""
+        missing = self.total_outbufs_len + len(rest) - self.held
+        if missing <= 0 or self.take_room(missing):
+            kept: Any = Rest(rest)
+        else:
+            kept = TempfileBasedBuffer()
+            try:
+                kept.append(rest)
+            except OSError:
+                kept.close()
+                raise
+        self.outbufs += [kept, OverflowableBuffer(self.adj.outbuf_overflow)]  # waitress writes into the last one
+        self.current_outbuf_count = 0
+        self.total_outbufs_len += len(rest)
+
+    def take_room(self, count: int) -> bool:
+        """Take room for bytes of a response that wait until the client reads them; False if there is not enough."""
+        with self.outbuf_lock:
+            taken: bool = self.server.unsent.take(count)
+            self.held += count * taken
+            return taken
+
+    def _give_back(self, needed: int) -> None:
+        """Give back the room beyond what is needed."""
+        with self.outbuf_lock:
+            if self.held > needed:
+                self.server.unsent.take(needed - self.held)
+                self.held = needed
 
     def see_who_is_there(self) -> None:
         """Note whether the client has reset the connection; one that merely sends no more may still read."""
@@ -202,6 +235,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
                 if not self.socket.recv(65536):
                     break
         super().handle_close()
+        self._give_back(0)
         self.unread = b""
         if self.request is not None:
             self.request.close()
@@ -211,4 +245,5 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         sent = bool(super()._flush_some(do_close))
         if sent:
             self.moved = time.monotonic()
+            self._give_back(self.total_outbufs_len)
         return sent
