@@ -5,7 +5,10 @@ import re
 import unicodedata
 from importlib.resources import files
 
+LONGEST_EMAIL = 254  # characters (RFC 5321, section 4.5.3.1.3, with erratum 1690)
+
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 _PHONE = re.compile(r"\+[1-9][0-9]{1,14}", re.ASCII)
 _WEB_ADDRESS = re.compile(  # with a user before the host, and a port, a path and more behind it
     r"https?://([^/?#@]*@)?([^/?#@:\[\]]+|\[[0-9a-f:.]+\])(:[0-9]{0,5})?([/?#].*)?", re.ASCII | re.IGNORECASE
@@ -35,6 +38,19 @@ def word(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise ValueError("expected a word of letters, digits, _ and -")
     return text
+
+
+def fold_email(text: str) -> str:
+    """The form in which e-mail addresses are stored and compared."""
+    return text.strip().casefold()
+
+
+def email_address(text: str) -> str:
+    """An e-mail address as it is stored: something before one @ and after it, at most 254 characters, no blanks."""
+    folded = fold_email(text)
+    if len(folded) > LONGEST_EMAIL or not _EMAIL.fullmatch(folded) or not folded.isprintable():
+        raise ValueError("expected an e-mail address such as ada@example.com")
+    return folded
 
 
 def language_tag(text: str) -> str:

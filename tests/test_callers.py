@@ -16,6 +16,7 @@ from msgspec import structs
 
 from service import db, signature, transfer
 from service.auth import sign_in, signing, tickets, tokens
+from service.formats import fold_email
 from service.models import (
     App,
     Avatar,
@@ -30,7 +31,6 @@ from service.models import (
     Notification,
     User,
 )
-from service.models.people import fold_email
 from service.routes import operations
 from service.web import build_app
 from tests.conftest import PASSWORD, PASSWORD_HASH, Client, Reply

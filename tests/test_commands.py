@@ -193,10 +193,16 @@ def test_a_password_may_hold_blanks_and_only_its_line_ending_goes(cx: Callable[.
     assert passwords.is_right(" two words ", alice.password_hash)
 
 
-@pytest.mark.parametrize("typed", [b"", b"\n", b"x" * 1025])
-def test_an_empty_or_endless_password_is_refused(typed: bytes, cx: Callable[..., Outcome]) -> None:
-    assert refusal(cx("user", "add", "alice@example.com", typed=typed)) == "a password has 1 to 1024 characters"
+@pytest.mark.parametrize("typed", [b"", b"\n", b"7 chars\n", "pässwör\n".encode(), b"x" * 1025])
+def test_a_password_that_is_too_short_or_too_long_is_refused(typed: bytes, cx: Callable[..., Outcome]) -> None:
+    assert refusal(cx("user", "add", "alice@example.com", typed=typed)) == "a password has 8 to 1024 characters"
     assert cx("user", "list").output == ""
+    cx("user", "add", "alice@example.com", typed=b"8 chars!\n")
+    line = refusal(cx("user", "password", "alice@example.com", typed=typed))
+    assert line == "a password has 8 to 1024 characters"
+    alice = User.by_email("alice@example.com")
+    assert alice is not None
+    assert passwords.is_right("8 chars!", alice.password_hash)
 
 
 def test_a_password_is_no_argument(cx: Callable[..., Outcome]) -> None:
@@ -206,29 +212,30 @@ def test_a_password_is_no_argument(cx: Callable[..., Outcome]) -> None:
 
 @pytest.mark.parametrize("email", ["alice", "@", "a@b@c", "a b@example.com", "alice@", f"{'a' * 250}@b.de", "a\0@b.de"])
 def test_what_is_no_address_is_refused(email: str, cx: Callable[..., Outcome]) -> None:
-    assert "is not an e-mail address" in refusal(cx("user", "add", email, typed=b"secret\n"))
+    line = refusal(cx("user", "add", email, typed=b"long enough\n"))
+    assert line == "expected an e-mail address such as ada@example.com"
 
 
 def test_a_taken_address_is_refused_however_it_is_written(cx: Callable[..., Outcome]) -> None:
-    cx("user", "add", "alice@example.com", typed=b"secret\n")
+    cx("user", "add", "alice@example.com", typed=b"long enough\n")
     assert refusal(cx("user", "add", "ALICE@example.com", typed=b"x\n")) == "there is a user alice@example.com already"
 
 
 def test_an_agent_needs_an_app_that_exists(cx: Callable[..., Outcome]) -> None:
     add = ("user", "add", "agnes@example.com", "--role", "agent")
-    assert "--app" in refusal(cx(*add, typed=b"secret\n"))
-    assert refusal(cx(*add, "--app", APP, typed=b"secret\n")) == f"there is no app {APP}"
-    assert refusal(cx(*add, "--app", "shop", typed=b"secret\n")) == "expected a UUID"
+    assert "--app" in refusal(cx(*add, typed=b"long enough\n"))
+    assert refusal(cx(*add, "--app", APP, typed=b"long enough\n")) == f"there is no app {APP}"
+    assert refusal(cx(*add, "--app", "shop", typed=b"long enough\n")) == "expected a UUID"
     cx("import", "-", typed=json_lines(chat()))
-    assert cx(*add, "--app", APP, typed=b"secret\n").status == 0
+    assert cx(*add, "--app", APP, typed=b"long enough\n").status == 0
     agnes = User.by_email("agnes@example.com")
     assert agnes is not None
     assert (agnes.role, agnes.user_type, agnes.app_id) == ("agent", "staff", APP)
 
 
 def test_the_list_shows_who_may_log_in(cx: Callable[..., Outcome]) -> None:
-    cx("user", "add", "bob@example.com", typed=b"secret\n")
-    cx("user", "add", "ada@example.com", "--role", "admin", typed=b"secret\n")
+    cx("user", "add", "bob@example.com", typed=b"long enough\n")
+    cx("user", "add", "ada@example.com", "--role", "admin", typed=b"long enough\n")
     cx("user", "disable", "bob@example.com")
     rows = [line.split() for line in cx("user", "list").output.splitlines()]
     assert [row[1:] for row in rows] == [
@@ -240,9 +247,9 @@ def test_the_list_shows_who_may_log_in(cx: Callable[..., Outcome]) -> None:
 def test_another_password_ends_every_login(cx: Callable[..., Outcome]) -> None:
     cx("import", "-", typed=json_lines(chat()))
     session = LoginSession.create(user_id=ALICE, expires_at=2**50)
-    assert cx("user", "password", "alice@example.com", typed=b"new\n") == (0, "", "")
+    assert cx("user", "password", "alice@example.com", typed=b"new words\n") == (0, "", "")
     alice = User.get_by_id(ALICE)
-    assert passwords.is_right("new", alice.password_hash)
+    assert passwords.is_right("new words", alice.password_hash)
     assert LoginSession.get_by_id(session.id).ended_at is not None
 
 
@@ -259,7 +266,7 @@ def test_disabling_ends_every_login_and_enabling_lets_in_again(cx: Callable[...,
 @pytest.mark.parametrize("action", ["password", "disable", "enable"])
 def test_an_unknown_user_is_one_line(action: str, cx: Callable[..., Outcome]) -> None:
     cx("migrate")
-    line = refusal(cx("user", action, "nobody@example.com", typed=b"secret\n"))
+    line = refusal(cx("user", action, "nobody@example.com", typed=b"long enough\n"))
     assert line == "there is no user nobody@example.com"
 
 
@@ -287,14 +294,14 @@ def on_a_terminal(data: Path, *typed: str) -> tuple[int, str]:
 
 
 def test_on_a_terminal_the_password_is_asked_for_twice_and_never_shown(data: Path) -> None:
-    status, shown = on_a_terminal(data, "s3cret", "s3cret")
+    status, shown = on_a_terminal(data, "s3cret words", "s3cret words")
     assert status == 0
     assert shown.startswith("Password: ") and "Once more: " in shown
-    assert "s3cret" not in shown
+    assert "s3cret words" not in shown
 
 
 def test_two_different_passwords_on_a_terminal_are_refused(data: Path) -> None:
-    status, shown = on_a_terminal(data, "s3cret", "secret")
+    status, shown = on_a_terminal(data, "s3cret words", "other words")
     assert status == 1
     assert shown.endswith("cx-service: the two passwords differ\r\n")
 
@@ -307,7 +314,7 @@ def test_who_is_added_twice_at_the_same_time_is_added_once(
 
         def readline(self, *_: object) -> str:
             User.create(email="alice@example.com")
-            return "secret\n"
+            return "long enough\n"
 
     cx("migrate")
     monkeypatch.setattr(sys, "stdin", Meanwhile())
@@ -332,7 +339,7 @@ def test_the_data_folder_and_the_database_are_for_their_owner_only(cx: Callable[
     before = os.umask(0)
     try:
         cx("migrate")
-        cx("user", "add", "alice@example.com", typed=b"secret\n")
+        cx("user", "add", "alice@example.com", typed=b"long enough\n")
     finally:
         os.umask(before)
     assert data.stat().st_mode & 0o777 == 0o700

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from service.auth import consent
+from service.formats import fold_email
 from service.models import LoginSession, User
-from service.models.people import fold_email
 from service.routes import operations
 from service.web import build_app
 from tests.conftest import Client

@@ -80,6 +80,11 @@ def test_the_new_password_counts_from_then_on_and_the_old_one_no_more(alice, any
     assert log_in(anyone, alice, PASSWORD).error == (401, "invalid_credentials")
 
 
+def test_a_user_stored_before_the_rules_still_logs_in(anyone, real_hashing):
+    User.create(email="x", password_hash=passwords._context().hash("short"))
+    assert anyone.post("/auth/login", {"email": "X", "password": "short"}).status == 200
+
+
 def test_every_other_login_ends_and_the_present_one_goes_on(alice, bob, settings):
     others = [
         again(alice, settings),

@@ -164,7 +164,11 @@ FAULTS = [
     (b'{"app": {"name": "%s"}}\n' % (b"a" * 201), "$.app.name: expected str of length <= 200"),
     (b'{"user": {}}\n', "$.user: missing required member email"),
     (b'{"user": {"email": "a@b.de", "role": "king"}}\n', "$.user.role: invalid enum value 'king'"),
-    (b'{"user": {"email": "a@b.de", "password": ""}}\n', "$.user.password: a password has 1 to 1024 characters"),
+    (b'{"user": {"email": "a@b.de", "password": ""}}\n', "$.user.password: a password has 8 to 1024 characters"),
+    (b'{"user": {"email": "a@b.de", "password": "7 chars"}}\n', "$.user.password: a password has 8 to 1024 characters"),
+    (b'{"user": {"email": "x"}}\n', "$.user.email: expected an e-mail address such as ada@example.com"),
+    (b'{"user": {"email": "a b@c.de"}}\n', "$.user.email: expected an e-mail address such as ada@example.com"),
+    (b'{"user": {"email": ""}}\n', "$.user.email: expected str of length >= 1"),
     (b'{"user": {"email": "a@b.de", "password": 7}}\n', "$.user.password: expected str"),
     (b'{"user": {"email": "a@b.de", "settings": []}}\n', "$.user.settings: expected object"),
     (b'{"user": {"email": "a@b.de", "is_verified": 1}}\n', "$.user.is_verified: expected bool"),
@@ -355,7 +359,13 @@ def test_what_is_no_file_is_refused_in_one_line(what: str, tmp_path: Path, capsy
 
 
 def test_a_row_whose_id_exists_is_replaced_as_a_whole(take_in: Callable[..., list[str]]) -> None:
-    full = {"id": ALICE.upper(), "email": "alice@example.com", "first_name": "Alice", "location": [1], "password": "x"}
+    full = {
+        "id": ALICE.upper(),
+        "email": "alice@example.com",
+        "first_name": "Alice",
+        "location": [1],
+        "password": "8 chars!",
+    }
     assert take_in({"user": full}) == []
     assert take_in({"user": {"id": ALICE, "email": "other@example.com", "last_name": "Smith"}}) == []
     user = one("user")
@@ -441,7 +451,7 @@ def test_a_password_hash_is_taken_as_it_is(take_in: Callable[..., list[str]], an
 
 
 def test_a_disabled_user_stays_out(take_in: Callable[..., list[str]], anyone: Client) -> None:
-    assert take_in({"user": {"email": "a@b.de", "password": "x", "is_disabled": True}}) == []
+    assert take_in({"user": {"email": "a@b.de", "password": "8 chars!", "is_disabled": True}}) == []
     assert anyone.post("/auth/login", {"email": "a@b.de", "password": "x"}).error == (401, "invalid_credentials")
 
 
@@ -666,6 +676,7 @@ STAMPS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st
 
 
 FORMED: dict[Any, list[str]] = {
+    formats.email_address: ["ada@example.com", "é@b"],
     formats.word: ["general", "Bug-2"],
     formats.web_address: ["https://example.com/ü?x=1"],
     formats.phone_number: ["+4930123456"],

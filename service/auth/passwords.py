@@ -13,7 +13,9 @@ from service.db import take_time
 if TYPE_CHECKING:
     from passlib.context import CryptContext
 
-LONGEST = 1024  # characters; longer ones are refused before they cost anything
+# Characters of a password that is set, by whichever way. One that was set before the rule keeps working.
+SHORTEST = 8
+LONGEST = 1024  # longer ones are refused before they cost anything
 
 _slots = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
@@ -34,9 +36,9 @@ def _context() -> "CryptContext":
 
 
 def hash_password(password: str) -> str:
-    """The hash to store. Raises ValueError for a password that is empty or too long."""
-    if not 0 < len(password) <= LONGEST:
-        raise ValueError(f"a password has 1 to {LONGEST} characters")
+    """The hash to store. Raises ValueError for a password that is too short or too long."""
+    if not SHORTEST <= len(password) <= LONGEST:
+        raise ValueError(f"a password has {SHORTEST} to {LONGEST} characters")
     take_time()
     with _slots:
         return str(_context().hash(password))

@@ -3,11 +3,10 @@
 import hashlib
 import ipaddress
 
-from service import clock
+from service import clock, formats
 from service.db import write
 from service.errors import RateLimited
 from service.models import LoginAttempt
-from service.models.people import fold_email
 from service.settings import Settings
 
 
@@ -16,7 +15,7 @@ def begin_attempt(email: str, address: str, settings: Settings) -> str:
 
     Returns the attempt's identifier. Raises RateLimited, also for what would have been the right password.
     """
-    account = hashlib.sha256(fold_email(email).encode()).hexdigest()
+    account = hashlib.sha256(formats.fold_email(email).encode()).hexdigest()
     network = network_of(address)
     same_account, same_network = LoginAttempt.account == account, LoginAttempt.network == network
     limits = (

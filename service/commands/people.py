@@ -2,18 +2,17 @@
 
 import argparse
 import getpass
-import re
 import sys
 
 import peewee
 
+from service import formats
 from service.auth.passwords import hash_password
 from service.clock import read_uuid
 from service.commands import Stop
 from service.db import write
 from service.models import App, Ledger, User
 from service.models.ledger import OPERATOR
-from service.models.people import fold_email
 from service.settings import Settings, add_flags
 from service.terminal import clean
 
@@ -42,10 +41,8 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 def add_user(flags: argparse.Namespace, settings: Settings) -> None:
     """Add a user."""
+    email = formats.email_address(flags.email)
     _prepare(settings, create=True)
-    email = fold_email(flags.email)
-    if len(email) > 254 or not re.fullmatch(r"[^@\s]+@[^@\s]+", email) or not email.isprintable():
-        raise Stop(f"{flags.email!r} is not an e-mail address")
     if User.by_email(email):
         raise Stop(f"there is a user {email} already")
     app_id = read_uuid(flags.app) if flags.app else None

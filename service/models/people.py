@@ -70,7 +70,7 @@ class User(Newsworthy, Table):
     """A person who may log in (section 2.2 of the document)."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
-    email = Text(254, unique=True, default=None)
+    email = Text(formats.LONGEST_EMAIL, least=1, form=formats.email_address, unique=True, default=None)
     first_name = Text(100)
     last_name = Text(100)
     auth_provider = Text(64, default="password")
@@ -97,14 +97,13 @@ class User(Newsworthy, Table):
 
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Addresses are stored folded, passwords as hashes."""
-        hashed = {"password_hash": given["password"]} if "password" in given else {}
-        return hashed | ({"email": fold_email(given["email"])} if "email" in given else {})
+        """Passwords are stored as hashes."""
+        return {"password_hash": given["password"]} if "password" in given else {}
 
     @classmethod
     def by_email(cls, email: str) -> "User | None":
         """The user with an address, however it is written."""
-        return cls.get_or_none(cls.email == fold_email(email))
+        return cls.get_or_none(cls.email == formats.fold_email(email))
 
     @classmethod
     def end_sessions_of_another_password(cls, id: str, password_hash: str) -> None:
@@ -166,11 +165,6 @@ class User(Newsworthy, Table):
 @prepared
 def _settings(id: str) -> Any:
     return User.select(User.settings).where(User.id == id)
-
-
-def fold_email(email: str) -> str:
-    """The form in which e-mail addresses are stored and compared."""
-    return email.strip().casefold()
 
 
 class Login(Struct):

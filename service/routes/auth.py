@@ -18,8 +18,6 @@ from service.signature import Cursor, Origin
 routes = Routes("Authentication")
 account = Routes("Authentication", scope=ACCOUNT, extension=True)
 
-SHORTEST = 8  # characters of a password that somebody chooses here
-
 
 class Credentials(Struct):
     """What a person logs in with."""
@@ -76,7 +74,7 @@ class NewPassword(Struct):
     """Another password, and the proof that it is the owner who wants it."""
 
     current_password: Annotated[str, Meta(min_length=1)]
-    new_password: Annotated[str, Meta(min_length=SHORTEST, max_length=passwords.LONGEST)]
+    new_password: Annotated[str, Meta(min_length=passwords.SHORTEST, max_length=passwords.LONGEST)]
 
 
 class Changed(Struct):

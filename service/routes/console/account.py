@@ -20,7 +20,6 @@ from service.signature import BINARY, Cursor, File, Html, Moved, Origin, Upload
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
-SHORTEST = 8  # characters of a password that somebody chooses here
 PROFILE = ("display_name", "first_name", "last_name", "locale", "phone", "timezone")
 CHANGES = Writes(User, *PROFILE, partial=True)
 
@@ -165,7 +164,7 @@ def account_page(caller: Caller, query: Logins, **told: Any) -> Html:
     page = LoginSession.open_of(caller, query.cursor, 25)
     told |= {
         "installs": [login.shown_to(caller) for login in LoginSession.installs_of(caller.id)],
-        "shortest": SHORTEST,
+        "shortest": passwords.SHORTEST,
     }
     told |= {"faces": faces, "given": {}}  # passwords are never put into a page
     return frame.show(caller, "account", "Account", page=page, query=query, done=query.done, **told)
@@ -179,8 +178,8 @@ def change_account(caller: Caller, body: AccountForm, origin: Origin, settings: 
         Avatar.remove_of(caller.id)
         return Moved("/console/picture?done=removed")
     if body.act == "password":
-        if not SHORTEST <= len(body.new_password) <= passwords.LONGEST:
-            raise InvalidBody(f"Choose a password of at least {SHORTEST} characters.")
+        if not passwords.SHORTEST <= len(body.new_password) <= passwords.LONGEST:
+            raise InvalidBody(f"Choose a password of at least {passwords.SHORTEST} characters.")
         if not body.current_password:
             raise InvalidBody("Enter your current password, too.")
         credentials.change_password(caller, body.current_password, body.new_password, origin.address, settings)
