@@ -16,7 +16,7 @@ from service.auth.signing import sign, verify
 from service.db import prepared, sum_of
 from service.errors import InvalidCursor
 from service.fields import Uuid
-from service.models import ChatSession, User
+from service.models import ChatSession, LoginSession, User
 from service.models.people import Caller
 from service.models.reach import Part, parts_of, sessions_within
 
@@ -58,9 +58,9 @@ def since(caller: Caller, after: str) -> Changes:
 
 
 def topics(caller: Caller) -> frozenset[str]:
-    """What a caller waits for."""
+    """What a caller waits for; the end of its login session, too."""
     works_for = {"admin": {ANYBODY}, "agent": {f"app {caller.app_id}"}}.get(caller.role, set())
-    return frozenset({f"user {caller.id}"} | works_for)
+    return frozenset({f"user {caller.id}", f"login {caller.session_id}"} | works_for)
 
 
 @contextmanager
@@ -81,6 +81,8 @@ def news() -> Iterator[Callable[[], set[str]]]:
             touched[id] = moment, {f"user {user_id}", f"app {app_id}", ANYBODY}
         for id, moment in User.with_news_since(User.newest() - MARGIN, User.id):
             touched[id] = moment, {f"user {id}"}
+        for id, moment in LoginSession.ended_lately(MARGIN):
+            touched[id] = moment, {f"login {id}"}
         fresh = [about for id, (moment, about) in touched.items() if known.get(id) != moment]
         known = {id: moment for id, (moment, _) in touched.items()}
         return set().union(*fresh)

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from service import db, updates
-from service.models import ChatSession, Message
-from tests.serving import SESSION, chat, fill, serving
+from service.auth import tokens
+from service.models import ChatSession, LoginSession, Message
+from tests.conftest import PASSWORD
+from tests.serving import SESSION, chat, command, fill, serving
 from tests.watching import at_once
 
 
@@ -248,9 +250,48 @@ class TestNews:
         from service.auth.tokens import authenticate
 
         callers = {client.user.email: authenticate(f"Bearer {client.token}") for client in (alice, agent, admin)}
-        assert updates.topics(callers["alice@example.com"]) == {f"user {alice.user.id}"}
-        assert updates.topics(callers["agnes@example.com"]) == {f"user {agent.user.id}", f"app {shop.id}"}
-        assert updates.topics(callers["ada@example.com"]) == {f"user {admin.user.id}", updates.ANYBODY}
+        logins = {email: f"login {caller.session_id}" for email, caller in callers.items()}
+        for email, expected in (
+            ("alice@example.com", {f"user {alice.user.id}"}),
+            ("agnes@example.com", {f"user {agent.user.id}", f"app {shop.id}"}),
+            ("ada@example.com", {f"user {admin.user.id}", updates.ANYBODY}),
+        ):
+            assert updates.topics(callers[email]) == expected | {logins[email]}
+
+    def test_names_each_login_that_ended(self, alice, settings):
+        with db.write():
+            old, *others = (tokens.open_session(alice.user.id, settings) for _ in range(3))
+        old.end()
+        with updates.news() as look:
+            look()
+            at_once(1, lambda _: LoginSession.end_all(alice.user.id, but=others[0].id))
+            assert f"login {others[1].id}" in look()
+            at_once(1, lambda _: LoginSession.end_all(alice.user.id))
+            found = look()
+            assert f"login {others[0].id}" in found and f"login {others[1].id}" not in found
+
+
+def end_elsewhere(running, data, token):
+    other = running.log_in()
+    [own] = [row for row in running.call("GET", "/api/v1/auth/sessions", token=token).data if row["is_current"]]
+    assert running.call("DELETE", f"/api/v1/auth/sessions/{own['id']}", token=other).status == 200
+
+
+def change_the_password(running, data, token):
+    body = {"current_password": PASSWORD, "new_password": "another one"}
+    assert running.call("POST", "/api/v1/auth/password", body, running.log_in()).status == 200
+
+
+def disable(running, data, token):
+    assert command("user", "disable", "alice@example.com", "--data", data).returncode == 0
+
+
+ENDINGS = {
+    "logout": lambda running, data, token: running.call("POST", "/api/v1/auth/logout", {}, token),
+    "another session": end_elsewhere,
+    "another password": change_the_password,
+    "an operator": disable,
+}
 
 
 @pytest.mark.slow
@@ -291,11 +332,14 @@ class TestAServer:
             assert not all(one.done() for one in waiting)
             assert [one.result().status for one in waiting] == [200] * 40
 
-    def test_ends_a_wait_when_the_login_ends(self, running):
+    @pytest.mark.parametrize("end", ENDINGS)
+    def test_ends_a_wait_when_the_login_ends(self, running, tmp_path, end):
+        """At once: a client here waits for 30 seconds at most, and the request would for 55."""
         token = running.log_in()
         after = running.call("GET", "/api/v1/updates", token=token).data["after"]
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(running.call, "GET", f"/api/v1/updates?after={after}&wait=2", token=token)
-            time.sleep(0.3)
-            running.call("POST", "/api/v1/auth/logout", {}, token)
-            assert waiting.result().status == 401
+            waiting = pool.submit(running.call, "GET", f"/api/v1/updates?after={after}&wait=55", token=token)
+            time.sleep(0.5)
+            assert not waiting.done()
+            ENDINGS[end](running, tmp_path / "data", token)
+            assert waiting.result().error == (401, "invalid_token")

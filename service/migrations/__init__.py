@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from service import db
-from service.migrations import step_1, step_2, step_3, step_4, step_5, step_6
+from service.migrations import step_1, step_2, step_3, step_4, step_5, step_6, step_7
 
 # SQL, a function where SQL is not enough, or what each kind of database does in its own way.
 Statement = str | Callable[[], None] | Mapping[str, str] | Mapping[str, Callable[[], None]]
@@ -20,6 +20,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_4.STATEMENTS,
     step_5.STATEMENTS,
     step_6.STATEMENTS,
+    step_7.STATEMENTS,
 )
 
 TRIGGERS = step_5.TRIGGERS  # all that a file may have

@@ -272,6 +272,11 @@ class LoginSession(Table):
         changed = LoginSession.update(is_generation_used=False, **fresh).where(held).execute()
         return LoginSession.get_by_id(self.id) if changed else None
 
+    @classmethod
+    def ended_lately(cls, margin: int) -> list[tuple[str, int]]:
+        """The login sessions that ended within a margin before the last one that did, and when."""
+        return _ended_since(int(_last_end().value() or 0) - margin).rows()
+
     def end(self, kind: Kind = "login_ended") -> None:
         """End this login session; `kind` says in the ledger why."""
         still = LoginSession.ended_at.is_null()
@@ -279,6 +284,19 @@ class LoginSession(Table):
             if LoginSession.update(ended_at=clock.now()).where(LoginSession.id == self.id, still).execute():
                 actor_id = SERVICE if kind in MISUSES else self.user_id
                 Ledger.record(kind, actor_id, self.user_id, login=self.id)
+
+
+LoginSession.add_index(LoginSession.ended_at, name="login_session_ended", where=LoginSession.ended_at.is_null(False))
+
+
+@prepared
+def _ended_since(moment: int) -> Any:
+    return LoginSession.select(LoginSession.id, LoginSession.ended_at).where(LoginSession.ended_at >= moment)
+
+
+@prepared
+def _last_end() -> Any:
+    return LoginSession.select(peewee.fn.max(LoginSession.ended_at)).where(LoginSession.ended_at.is_null(False))
 
 
 class LoginAttempt(Table):
