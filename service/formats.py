@@ -6,6 +6,8 @@ import unicodedata
 from importlib.resources import files
 
 LONGEST_EMAIL = 254  # characters (RFC 5321, section 4.5.3.1.3, with erratum 1690)
+LANGUAGES = 10  # of an Accept-Language header that count
+HEADER = 2000  # characters of it that are read
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
@@ -15,6 +17,9 @@ _WEB_ADDRESS = re.compile(  # with a user before the host, and a port, a path an
 )
 _NO_ADDRESS = re.compile(r"[\s\\\x00-\x1f\x7f-\x9f]")
 _MISLEADING = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # turn the direction of what stands around
+_LANGUAGE_RANGE = re.compile(
+    r"([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8}){0,8})(?:\s*;\s*q=([01](?:\.[0-9]{0,3})?))?", re.ASCII
+)
 _LANGUAGE_TAG = re.compile(
     r"""
     (?: (?: [a-z]{2,3} (?: -[a-z]{3} ){0,3} | [a-z]{4,8} )  # language, extended language
@@ -61,6 +66,24 @@ def language_tag(text: str) -> str:
     if not found or len(set(variants)) < len(variants) or len(set(singletons)) < len(singletons):
         raise ValueError("expected a language tag such as en or pt-BR")
     return text
+
+
+def accepted_languages(header: str) -> list[str]:
+    """The language tags of an `Accept-Language` header (RFC 9110, section 12.5.4), the preferred one first.
+
+    Whatever is not understood is left out.
+    """
+    ranges = [_LANGUAGE_RANGE.fullmatch(part.strip()) for part in header[:HEADER].split(",")]
+    weighed = [(float(found[2] or 1), found[1]) for found in ranges if found]
+    return [tag for weight, tag in sorted(weighed, key=lambda one: -one[0]) if weight > 0][:LANGUAGES]
+
+
+def accept_language(header: str) -> str:
+    """The tags of an `Accept-Language` header as such a header, the preferred one first and without weights."""
+    tags = accepted_languages(header)
+    if not tags:
+        raise ValueError("expected language tags, as in an Accept-Language header")
+    return ", ".join(tags)
 
 
 def time_zone(text: str) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.models import Bot, Message, User, reading
+from service.models import Bot, BotAnswer, ChatSession, Message, User, reading
+from tests.test_bot_answers import send_in
 from tests.test_chats import NO_SESSION, delete, fill
 from tests.test_conversing import edit, send, sent
 from tests.watching import database_steps, nothing_changes
@@ -106,20 +107,50 @@ def test_no_more_than_the_newest_are_looked_at(alice, session, say, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("changes", "locale", "languages"),
+    ("changes", "header", "locale", "languages"),
     [
-        ({}, "", ["en"]),
-        ({"chat_language": "de-CH"}, "fr", ["de-CH", "fr", "en"]),
-        ({"appearance": {"language": "fr"}}, "fr", ["fr"]),
-        ({"appearance": {"language": "it"}}, "pt-BR", ["pt-BR", "it"]),
+        ({}, "", "", []),
+        ({"chat_language": "de-CH"}, "it", "fr", ["de-CH"]),
+        ({}, "en;q=0.1, it", "fr", ["it", "en"]),
+        ({}, "", "fr", ["fr"]),
+        ({"appearance": {"language": "ja"}}, "", "", []),
+        ({"appearance": {"language": "ja"}}, "it", "fr", ["it"]),
     ],
 )
-def test_the_languages_are_those_of_the_customer(alice, agent, session, changes, locale, languages):
+def test_the_languages_are_that_of_the_setting_else_of_the_browser_else_of_the_profile(
+    alice, agent, session, changes, header, locale, languages
+):
     assert alice.patch("/users/me/settings", changes).status == 200
     User.update(locale=locale).where(User.id == alice.user.id).execute()
     User.update(locale="ja").where(User.id == agent.user.id).execute()
+    assert send_in(alice, session, "Hello", header).status == 201
     for client in (alice, agent):
         assert context(client, session)["languages"] == languages
+
+
+def test_the_languages_are_those_that_came_last_with_a_message_of_the_customer(alice, agent, session):
+    def languages_after(client, header):
+        assert send_in(client, session, "Hello", header).status == 201
+        return context(agent, session)["languages"]
+
+    assert languages_after(alice, "fr-CH, fr;q=0.9") == ["fr-CH", "fr"]
+    assert languages_after(alice, "") == ["fr-CH", "fr"]
+    assert languages_after(alice, "*, <script>") == ["fr-CH", "fr"]
+    assert languages_after(agent, "ja") == ["fr-CH", "fr"]
+    assert languages_after(alice, "de") == ["de"]
+    other = ChatSession.create(app_id=session.app_id, user_id=alice.user.id)
+    assert context(agent, other)["languages"] == []
+
+
+def test_the_bot_answers_in_the_languages_of_the_context(alice, session, bot):
+    Bot.update(kind="bot").where(Bot.id == bot.id).execute()
+    ChatSession.update(bot_id=bot.id, accept_language="fr").where(ChatSession.id == session.id).execute()
+    for tag in ("de", "fr", "en"):
+        BotAnswer.create(bot_id=bot.id, language=tag, question="When are you open?", answer=tag)
+    alice.patch("/users/me/settings", {"appearance": {"language": "de"}})
+    assert send(alice, session, "When are you open?").status == 201
+    assert lines(alice, session)[-1] == ("assistant", "fr")
+    assert context(alice, session)["languages"] == ["fr"]
 
 
 def test_a_context_is_for_those_who_may_read_the_session(bob, other_agent, anyone, alice, session):

@@ -416,3 +416,21 @@ class TestVisibleTexts:
         embeddings = re.compile("LRE|RLE|LRO|RLO|PDF|LRI|RLI|FSI|PDI")
         found = [code for code in range(0x110000) if embeddings.fullmatch(unicodedata.bidirectional(chr(code)))]
         assert set(found) < set(turning)
+
+
+@pytest.mark.parametrize(
+    ("header", "languages"),
+    [
+        ("", []),
+        ("de-CH, fr;q=0.9, en ; q=0.8, *;q=0.5", ["de-CH", "fr", "en"]),
+        ("en;q=0.1, de;q=0.9, fr", ["fr", "de", "en"]),
+        ("en, de;q=0, fr;q=0.0", ["en"]),
+        ("en;q=2, de;q=x, \xff, <script>, ,;, it", ["it"]),
+        (",".join(["de"] * 500), ["de"] * 10),
+        ("e" * 100_000, []),
+        (",".join(["x" * 8 + "-y2345678" * 8] * 30), ["x" * 8 + "-y2345678" * 8] * 10),
+    ],
+)
+def test_the_languages_of_a_header_are_told_with_the_preferred_one_first(header, languages):
+    assert formats.accepted_languages(header) == languages
+    assert formats.accepted_languages(", ".join(languages)) == languages

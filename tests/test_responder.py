@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from service import clock, db, responder, transfer
 from service.models import Bot, BotAnswer, ChatSession
 from service.models.answering import MOST, prepared_answer
-from service.responder import About, Prepared, choose, improvise, preferred_languages, words_of
+from service.responder import About, Prepared, choose, improvise, words_of
 from service.responder.phrases import PHRASES
 from tests.watching import nothing_changes, query_plan, statements
 
@@ -190,23 +190,6 @@ class TestTheProfile:
     )
     def test_has_nothing_on_other_questions_and_says_so(self, languages, spoken):
         assert improvise(HILDA, "xyzzy plugh", languages) == PHRASES[spoken].otherwise
-
-
-@pytest.mark.parametrize(
-    ("setting", "header", "languages"),
-    [
-        ("", "", []),
-        ("pt-BR", "de, en", ["pt-BR"]),
-        ("", "de-CH, fr;q=0.9, en ; q=0.8, *;q=0.5", ["de-CH", "fr", "en"]),
-        ("", "en;q=0.1, de;q=0.9, fr", ["fr", "de", "en"]),
-        ("", "en, de;q=0, fr;q=0.0", ["en"]),
-        ("", "en;q=2, de;q=x, \xff, <script>, ,;, it", ["it"]),
-        ("", ",".join(["de"] * 500), ["de"] * 10),
-        ("", "e" * 100_000, []),
-    ],
-)
-def test_the_preferred_languages_are_the_setting_else_those_of_the_browser(setting, header, languages):
-    assert preferred_languages(setting, header) == languages
 
 
 @pytest.fixture

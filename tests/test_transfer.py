@@ -680,6 +680,7 @@ FORMED: dict[Any, list[str]] = {
     formats.word: ["general", "Bug-2"],
     formats.web_address: ["https://example.com/ü?x=1"],
     formats.phone_number: ["+4930123456"],
+    formats.accept_language: ["en", "fr-CH, fr, en"],
     formats.language_tag: ["en", "sr-Latn-RS"],
     formats.time_zone: ["UTC", "Asia/Kolkata"],
 }
@@ -807,3 +808,15 @@ def test_another_password_ends_the_logins_of_its_user(alice, tmp_path):
     assert alice.post("/auth/logout", {"scope": "nonsense"}).status == 400
     assert transfer.take_in([changed]) == []
     assert alice.post("/auth/logout").error == (401, "invalid_token")
+
+
+def test_the_languages_of_a_chat_session_leave_and_come_back(take_in: Callable[..., list[str]]) -> None:
+    take_in(*chat())
+    session: dict[str, Any] = {"id": SESSION, "app_id": APP, "user_id": ALICE}
+    for told_of, kept in (("en;q=0.1, de-AT", "de-AT, en"), ("fr", "fr"), ("", "")):
+        assert take_in({"chat_session": {**session, "accept_language": told_of}}) == []
+        assert one("chat_session")["accept_language"] == kept
+        assert take_in({"chat_session": one("chat_session")}) == []
+        assert one("chat_session")["accept_language"] == kept
+    [fault] = take_in({"chat_session": {**session, "accept_language": "<script>"}})
+    assert fault.startswith("FILE:1: $.chat_session.accept_language: expected language tags")

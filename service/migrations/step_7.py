@@ -1,3 +1,6 @@
-"""Step 7: login sessions that ended lately are found in an index."""
+"""Step 7: a chat session knows the languages of its customer's browser; login sessions that ended lately are found."""
 
-STATEMENTS = ("CREATE INDEX login_session_ended ON login_session (ended_at) WHERE (ended_at IS NOT NULL)",)
+STATEMENTS = (
+    "ALTER TABLE chat_session ADD COLUMN accept_language TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX login_session_ended ON login_session (ended_at) WHERE (ended_at IS NOT NULL)",
+)

@@ -49,7 +49,7 @@ def prepared_answer(session: ChatSession, text: str, languages: Sequence[str]) -
     asked who it is, how to reach its people (also when they are open) or where they are; else that it answers
     automatically and that a person will read the message.
 
-    `languages` are those of the user, the dearest first, as `responder.preferred_languages` gives them; of prepared
+    `languages` are those of the user, the dearest first, as `languages_of` gives them; of prepared
     answers that fit equally well, they choose one. Without any, the language of the bot's first answer counts.
 
     Reads only, at most three statements and, for the largest of bots and the worst of texts, some tenths of a second:

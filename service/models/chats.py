@@ -60,6 +60,7 @@ class ChatSession(Newsworthy, Table):
     active_at = Timestamp(null=True, leaves=NEVER)  # when the newest of those was made, or the session
     news_at = Integer(default=0, leaves=NEVER)
     public_news_at = Integer(default=0, leaves=NEVER)  # of what its customer may see
+    accept_language = Text(1000, form=formats.accept_language, leaves=EXPORT)  # tags of the customer's last such header
     moments = ("news_at", "public_news_at")
 
     def save(self, *arguments: Any, **options: Any) -> Any:

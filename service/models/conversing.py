@@ -90,6 +90,7 @@ def send(caller: Caller, session: ChatSession, draft: Draft, hearing: Hearing) -
         message = post(
             session,
             reopening=is_customer,
+            languages=formats.accepted_languages(hearing.accept_language) if is_customer else (),
             sender_id=caller.id,
             sender_type="user" if is_customer else "agent",
             reply_snapshot=snapshot,

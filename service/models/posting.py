@@ -1,5 +1,6 @@
 """A message comes into a chat session: counted, stored and announced, inside the write of whoever sends it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import peewee
@@ -14,13 +15,14 @@ from service.models.people import App, User
 from service.models.reading import NEWEST_FIRST, PREVIEW
 
 
-def post(session: ChatSession, *, reopening: bool = False, **columns: Any) -> Message:
+def post(session: ChatSession, *, reopening: bool = False, languages: Sequence[str] = (), **columns: Any) -> Message:
     """Put a message into a session, later than all others, and tell everybody else in it. Raises SessionArchived.
 
-    With `reopening`, a session that is over or paused is open again.
+    With `reopening`, a session that is over or paused is open again. `languages` are those that came with the message.
     """
     now = clock.timestamp()
-    _admit(session, now, is_private=columns.get("is_private", False), reopening=reopening)
+    told = ", ".join(languages)
+    _admit(session, now, told, is_private=columns.get("is_private", False), reopening=reopening)
     message = Message.create(
         id=clock.ulid(after=_newest(session)),
         chat_session_id=session.id,
@@ -35,19 +37,24 @@ def post(session: ChatSession, *, reopening: bool = False, **columns: Any) -> Me
     return message
 
 
-def _admit(session: ChatSession, now: str, *, is_private: bool, reopening: bool) -> None:
+def _admit(session: ChatSession, now: str, languages: str, *, is_private: bool, reopening: bool) -> None:
     """Count a message in, before it is there. Raises SessionArchived."""
-    if not _admitted(session.id, clock.now(), now, public=not is_private, reopening=reopening).run():
+    shape = {"public": not is_private, "reopening": reopening, "with_languages": bool(languages)}
+    if not _admitted(session.id, clock.now(), now, languages, **shape).run():
         raise SessionArchived
 
 
 @prepared
-def _admitted(session_id: str, news_at: int, now: str, *, public: bool, reopening: bool) -> Any:
+def _admitted(
+    session_id: str, news_at: int, now: str, languages: str, *, public: bool, reopening: bool, with_languages: bool
+) -> Any:
     changes = {"shown_total": ChatSession.shown_total + 1, **ChatSession.news(news_at, is_private=not public)}
     if public:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
     if reopening:
         changes["status"] = peewee.Case(None, [(ChatSession.status.in_((*OVER, *PAUSED)), "open")], ChatSession.status)
+    if with_languages:
+        changes["accept_language"] = languages
     return ChatSession.update(changes).where(ChatSession.id == session_id, ChatSession.status != "archived")
 
 

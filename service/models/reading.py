@@ -11,6 +11,7 @@ from service import clock
 from service.db import Order, Page, Position, Prepared, Table, fixed, padded, page, prepared, snapshot, sum_of, write
 from service.fields import Sortable, Stamp, Ulid, Uuid, reference
 from service.models.chats import PIN_LIMIT, STATUSES, ChatSession, Message
+from service.models.languages import languages_of
 from service.models.notifications import Notification
 from service.models.people import Caller, User
 from service.models.reach import Part, parts_of, sessions_within
@@ -174,12 +175,10 @@ def context(session: ChatSession, limit: int) -> Context:
     with snapshot():
         bottom = _newest(session.id, staff=False, depth=CONTEXT_DEPTH).value() or ""
         rows = _told(session.id, bottom, limit).rows()
-        owner = User.get_by_id(session.user_id)
-        preferred = User.preferences_of(session.user_id)
+        languages = languages_of(session)
     roles: dict[str, Literal["user", "system"]] = {"user": "user", "system": "system"}
     messages = [ContextMessage(id, roles.get(who, "assistant"), *more) for id, who, *more in reversed(rows)]
-    languages = (preferred["chat_language"], owner.locale, preferred["appearance"]["language"])
-    return Context(messages, [*dict.fromkeys(filter(None, languages))])
+    return Context(messages, languages)
 
 
 @prepared

@@ -13,7 +13,7 @@ from service.models.answering import prepared_answer
 from service.models.bots import Bot
 from service.models.chats import ChatSession, Message
 from service.models.due_answers import DueAnswer
-from service.models.people import User
+from service.models.languages import languages_of
 from service.models.posting import post
 from service.models.reading import NEWEST_FIRST, PUBLIC, ContextMessage
 
@@ -52,7 +52,7 @@ def hear(session: ChatSession, text: str, hearing: Hearing) -> Heard | None:
     """What the bot of a session makes of a customer's text, None if it is nothing to it; before the write."""
     if session.bot_id is None or not responder.words_of(text):
         return None
-    languages = languages_of(session.user_id, hearing.accept_language)
+    languages = languages_of(session, hearing.accept_language)
     if hearing.by_assistant:
         return Heard("", languages) if _speaker(session) else None
     answer = prepared_answer(session, text, languages)
@@ -67,13 +67,6 @@ def respond(session: ChatSession, message: Message, heard: Heard) -> None:
         _say(session, heard.answer)
     else:
         DueAnswer.add(message.id, session.id, heard.languages)
-
-
-def languages_of(user_id: str, accept_language: str) -> list[str]:
-    """The languages in which a user is answered, the dearest first: what they set, their browser's, their profile's."""
-    chosen = responder.preferred_languages(User.preferences_of(user_id)["chat_language"], accept_language)
-    locale = "" if chosen else User.get_by_id(user_id).locale
-    return chosen or [locale] * bool(locale)
 
 
 def is_left_to_people(session_id: str) -> bool:

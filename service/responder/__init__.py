@@ -11,11 +11,11 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from service.formats import LANGUAGES
 from service.responder.phrases import COMMON, PHRASES, Phrases
 
 LONGEST = 2000  # characters of a message that are looked at
 SENTENCES = 5  # of them
-LANGUAGES = 10  # that somebody may prefer
 ENOUGH = 2 / 3  # likeness of a message and a question from which on they mean the same
 LITTLE = 0.2  # what a common word counts, where others count 1
 FIRST_MARK = 10  # combining classes: accents and points have this one or more; parts of letters, as in Hindi, have less
@@ -24,7 +24,6 @@ _END = re.compile(r"[.!?…;\n。\uff01\uff1f؟।]+")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
 _RUN = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")  # of letters that are written without blanks, or with them
 _SAME = str.maketrans("ıłøđىـ", "ilodي ")  # letters that Unicode does not take apart
-_RANGE = re.compile(r"([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)(?:\s*;\s*q=([01](?:\.[0-9]{0,3})?))?", re.ASCII)
 
 
 class Prepared(NamedTuple):
@@ -84,18 +83,6 @@ def improvise(about: About, text: str, languages: Sequence[str]) -> str:
     spoken = (tag.partition("-")[0].lower() for tag in (*languages, topic.language if topic else "en", "en"))
     phrases = PHRASES[next(language for language in spoken if language in PHRASES)]
     return (topic and _tell(topic.name, about, phrases)) or phrases.otherwise
-
-
-def preferred_languages(chat_language: str, accept_language: str) -> list[str]:
-    """The languages to answer somebody in, the dearest first: what they have set, else the header of their browser.
-
-    Of the header (RFC 9110, section 12.5.4), what is not understood is left out.
-    """
-    if chat_language:
-        return [chat_language]
-    ranges = [_RANGE.fullmatch(part.strip()) for part in accept_language[:LONGEST].split(",")]
-    weighed = [(float(found[2] or 1), found[1]) for found in ranges if found]
-    return [tag for weight, tag in sorted(weighed, key=lambda one: -one[0]) if weight > 0][:LANGUAGES]
 
 
 def _sentences(text: str) -> Iterator[str]:
