@@ -12,7 +12,7 @@ LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-v
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build build-postgresql test everyday torture bench lint format relock clean
+.PHONY: help demo build build-postgresql test everyday torture bench lint format relock demo-records clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ relock: $(VENV)/installed ## write the lock files anew from setup.cfg and the re
 	$(LOCK) setup.cfg --extra postgresql -c requirements.lock -o requirements-postgresql.lock
 	$(LOCK) setup.cfg --extra postgresql requirements-dev.in -c requirements-postgresql.lock -o requirements-dev.lock
 	$(LOCK) tests/bench/requirements.in -o requirements-bench.lock
+
+demo-records: $(VENV)/installed ## write the demo's records anew from service/demo/make.py and story.toml
+	$(RUN) -m service.demo.make --demo service/demo/records.jsonl
 
 clean: ## delete all that was made here, except ./cx-data
 	rm -rf $(VENV) $(BENCH) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

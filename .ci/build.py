@@ -24,8 +24,6 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = Path(__file__).with_name("launcher.py")
-DEMO = ROOT / "tests" / "corpus.py"
-STORY = DEMO.with_name("story.toml")
 FINGERPRINT = "made-from.sha256"
 BUILT_FOR = EXTENSION_SUFFIXES[0].split(".")[1]
 
@@ -84,7 +82,7 @@ def fingerprint(executable: Executable) -> bytes:
     """A digest of all that an executable is made from, kept in the archive, so that staleness is certain."""
     ours = [ROOT / path for path in OURS]
     inputs = [file for path in (*ours, *executable.notices) for file in sources(path)]
-    inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock", DEMO, STORY]
+    inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock"]
     digest = hashlib.sha256(BUILT_FOR.encode())
     for file in inputs:
         digest.update(f"\n{file.relative_to(ROOT)} ".encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -111,7 +109,7 @@ def run_python(*arguments: str | Path) -> None:
 
 
 def fill(stage: Path, lock: Path) -> None:
-    """Put the locked libraries, our own code and the demo's data into the stage, and take out what nobody needs."""
+    """Put the locked libraries and our own code into the stage, and take out what nobody needs."""
     pip = ["-m", "pip", "install", "-qq", "--no-input", "--no-compile", "--no-deps", "--require-hashes"]
     run_python(*pip, "--only-binary=:all:", "--target", stage, "-r", lock)
     for pattern in PRUNED:
@@ -122,8 +120,6 @@ def fill(stage: Path, lock: Path) -> None:
             copy = stage / target / file.relative_to(ROOT / source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-    demo = stage / "service" / "demo.jsonl"
-    run_python(DEMO, "--demo", demo)
 
 
 def compile_all(folder: Path) -> None:

@@ -4,6 +4,7 @@
     interrupts     what Ctrl-C does
     process        the process of a command: its standard streams and its exit status
     assets         where static/ and templates/ are
+    demo/          the records of the demo, and the tool that makes them, which the service does not load
     settings       flags, CX_ variables and defaults; read once, frozen
     clock          time and identifiers; never backwards
     terminal       texts of others on their way to a terminal or a log

@@ -10,10 +10,10 @@ import pytest
 
 from service import db, transfer
 from service.auth import tokens
+from service.demo import make as corpus
 from service.fields import as_bytes
 from service.models import ChatSession, User
 from service.settings import Settings
-from tests import corpus
 from tests.conftest import Client, walk
 from tests.postgres import is_chosen
 from tests.serving import ALICE, SESSION, Record, ask, chat, fill, json_lines, serving

@@ -18,9 +18,10 @@ from ulid import ULID
 
 from service.auth import passwords
 from service.commands.demo import PASSWORD, PEOPLE, QUIZ
+from service.demo import make as corpus
+from service.demo.make import Members
 from service.models import Avatar
-from tests import corpus
-from tests.corpus import Members
+from tests.serving import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -139,8 +140,9 @@ def test_odd_items_become_their_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("flag", ["--demo", "--all"])
 def test_two_runs_write_the_same_bytes(flag: str, tmp_path: Path) -> None:
     for seed in "1", "2":
-        command = [sys.executable, "-W", "error", corpus.__file__, flag, str(tmp_path / seed)]
-        run = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        command = [sys.executable, "-W", "error", "-m", corpus.__name__, flag, str(tmp_path / seed)]
+        told = os.environ | {"PYTHONHASHSEED": seed}
+        run = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, check=True)
         assert b"chat_session" in run.stderr
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
     notice = (tmp_path / "1.NOTICE.txt").read_text(encoding="utf-8")

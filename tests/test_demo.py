@@ -5,14 +5,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service import assets, clock, transfer
+from service import clock, transfer
+from service import demo as demo_package
 from service.commands import Stop
 from service.commands.demo import (
     PASSWORD,
@@ -26,8 +26,9 @@ from service.commands.demo import (
     present,
     tour,
 )
+from service.demo import make as corpus
 from service.routes import operations
-from tests import corpus, touring
+from tests import touring
 from tests.conftest import Client, Clock, text_of, walk
 from tests.executable import PYTHON, clean_environment
 from tests.executable import executable_fixture as executable_fixture
@@ -65,6 +66,13 @@ def instants(lines: list[str]) -> list[int]:
 def newest(written: list[str]) -> int:
     """When the newest message of the demo was written."""
     return max(clock.ulid_time(message["id"]) for message in read(written)["message"])
+
+
+def test_the_records_in_the_package_are_what_their_sources_make() -> None:
+    lines = [json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in corpus.demo()]
+    assert demo_package.RECORDS.read_text(encoding="utf-8") == "".join(lines), "run `make demo-records`"
+    notice = demo_package.RECORDS.with_name("records.jsonl.NOTICE.txt")
+    assert notice.read_text(encoding="utf-8") == corpus.notice()
 
 
 AGES = [0, QUARTER - 1, QUARTER, clock.DAY, clock.DAY + 1, 400 * clock.DAY + 12_345_678]
@@ -156,10 +164,10 @@ class TestTheTimes:
 
 @pytest.fixture
 def demo_file(written: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The demo where the executable has it."""
-    file = tmp_path / "demo.jsonl"
+    """A copy of the demo's records in place of them."""
+    file = tmp_path / "records.jsonl"
     file.write_text("".join(written), encoding="utf-8")
-    monkeypatch.setattr(assets, "DEMO", file)
+    monkeypatch.setattr(demo_package, "RECORDS", file)
     return file
 
 
@@ -260,18 +268,14 @@ class TestTheWords:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the demo's records where `serve --demo` looks for them."""
-    folder = tmp_path_factory.mktemp("checkout")
-    (folder / "build").mkdir()
-    line = [sys.executable, str(ROOT / "tests" / "corpus.py"), "--demo", str(folder / "build" / "demo.jsonl")]
-    subprocess.run(line, check=True, capture_output=True, env=environment(PYTHONPATH=str(ROOT)), timeout=120)
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder outside of the checkout."""
+    return tmp_path_factory.mktemp("demo")
 
 
 @pytest.fixture(scope="module")
-def demo(checkout: Path) -> Iterator[Served]:
-    with serving(checkout / "data", "--demo", cwd=checkout) as running:
+def demo(folder: Path) -> Iterator[Served]:
+    with serving(folder / "data", "--demo") as running:
         yield running
 
 
@@ -320,8 +324,8 @@ def test_every_line_that_is_printed_works_as_it_stands(demo: Served) -> None:
 
 @pytest.mark.slow
 @CURL
-def test_lines_are_printed_that_work_with_the_documented_operations_alone(checkout: Path) -> None:
-    with serving(checkout / "documented", "--demo", "--documented-only", cwd=checkout) as server:
+def test_lines_are_printed_that_work_with_the_documented_operations_alone(folder: Path) -> None:
+    with serving(folder / "documented", "--demo", "--documented-only") as server:
         answers(follow(printed_lines(server.output)))
         assert "/docs" not in server.output
 
@@ -344,29 +348,22 @@ def test_the_first_session_of_the_readme_works_as_it_stands(demo: Served) -> Non
 
 
 @pytest.mark.slow
-def test_a_second_start_with_the_demo_imports_nothing_twice(demo: Served, checkout: Path) -> None:
-    before = command("export", "--data", checkout / "data").stdout
-    with serving(checkout / "data", "--demo", cwd=checkout) as again:
+def test_a_second_start_with_the_demo_imports_nothing_twice(demo: Served, folder: Path) -> None:
+    before = command("export", "--data", folder / "data").stdout
+    with serving(folder / "data", "--demo") as again:
         assert again.output.replace(again.url, "") == demo.output.replace(demo.url, "")
-    assert command("export", "--data", checkout / "data").stdout.count(b"\n") == before.count(b"\n") > 100
+    assert command("export", "--data", folder / "data").stdout.count(b"\n") == before.count(b"\n") > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [chat(), [{"app": {"id": APP, "name": "Mine"}}]], ids=["a chat", "an app alone"])
-def test_a_database_with_data_of_its_own_is_left_alone(checkout: Path, tmp_path: Path, records: Any) -> None:
+def test_a_database_with_data_of_its_own_is_left_alone(tmp_path: Path, records: Any) -> None:
     own = tmp_path / "data"
     fill(own, records)
     before = command("export", "--data", own).stdout
-    with serving(own, "--demo", cwd=checkout) as server:
+    with serving(own, "--demo") as server:
         assert server.output == "The database holds data of its own; the demo was not added.\n"
     assert command("export", "--data", own).stdout == before
-
-
-@pytest.mark.slow
-def test_without_demo_data_it_says_how_to_get_some(tmp_path: Path) -> None:
-    done = command("serve", "--demo", "--port", "0", "--data", tmp_path / "data", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert re.fullmatch(rb"cx-service: there is no demo data here: [^\n]+\n", done.stderr)
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_it_holds_the_pages_the_demo_and_nothing_of_the_builder(name: str) -> No
         for file in (ROOT / kind).rglob("*"):
             if file.is_file():
                 assert f"service/{kind}/{file.relative_to(ROOT / kind)}" in names
-    assert {"service/demo.jsonl", "LICENSE"} <= set(names)
+    assert {"service/demo/records.jsonl", "service/demo/records.jsonl.NOTICE.txt", "LICENSE"} <= set(names)
     assert not holds_root
     assert executable.stat().st_size <= LARGEST[name]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ulid import ULID
 
-from service import assets, clock, transfer
+from service import clock, demo, transfer
 from service.commands import Stop
 from service.models import ChatSession
 
@@ -138,21 +138,12 @@ def tour(url: str, documented_only: bool) -> list[str]:
 
 def fill() -> None:
     """Import the demo, as if it had happened until now. Raises Stop."""
-    with demo_file().open(encoding="utf-8") as told, tempfile.NamedTemporaryFile("w", encoding="utf-8") as moved:
+    with demo.RECORDS.open(encoding="utf-8") as told, tempfile.NamedTemporaryFile("w", encoding="utf-8") as moved:
         moved.writelines(move(told.readlines(), clock.now()))
         moved.flush()
         faults = transfer.take_in([Path(moved.name)])
     if faults:
         raise Stop(f"the demo cannot be imported: {faults[0]}")
-
-
-def demo_file() -> Path:
-    """The demo's JSON Lines: in the executable, or made beforehand in a checkout. Raises Stop."""
-    beside = Path("build") / assets.DEMO.name  # python tests/corpus.py --demo build/demo.jsonl
-    for path in (assets.DEMO, beside):
-        if path.exists():
-            return path
-    raise Stop("there is no demo data here: use the executable that `make build` makes")
 
 
 def move(lines: Iterable[str], now: int) -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""Real conversations as JSON Lines records: the PyPI package ``chatterbot-corpus`` told as the chats of an app.
+"""Makes records.jsonl: real conversations of the package ``chatterbot-corpus`` as chats of an app, and a story beside.
 
-python tests/corpus.py --demo OUT    a small, fixed demo in many scripts
-python tests/corpus.py --all OUT     every conversation of the package
+Needs what requirements-dev.lock names; the service itself only reads what was made.
+
+python -m service.demo.make --demo OUT    a small, fixed demo in many scripts
+python -m service.demo.make --all OUT     every conversation of the package
 """
 
 import argparse
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
-import yaml
 from ulid import ULID
 
 Members = dict[str, Any]  # a record, or what stands under its name
@@ -114,10 +115,13 @@ def texts(item: object) -> Iterator[str]:
 
 def conversations() -> Iterator[Conversation]:
     """Every conversation of the package, by folder, file and place; one without any text (see `texts`) is left out."""
+    import yaml
+
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # leaves scalars as written: yes, 1.0, null
     data = Path(str(files("chatterbot_corpus"))) / "data"
     for file in sorted(data.glob("*/*.yml"), key=lambda path: path.parts[-2:]):
-        for number, item in enumerate(yaml.load(file.read_bytes(), Loader=loader)["conversations"]):
+        read = yaml.load(file.read_bytes(), loader)  # noqa: S506 (a BaseLoader makes texts only)
+        for number, item in enumerate(read["conversations"]):
             if lines := tuple(texts(item)):
                 yield Conversation(file.parent.name, file.stem, number, lines)
 
