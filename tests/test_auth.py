@@ -15,6 +15,7 @@ from service.auth import passwords, signing, throttle, tokens
 from service.commands import run
 from service.models import TABLES, ChatSession, LoginAttempt, LoginSession, Message, User
 from service.routes import operations
+from service.web import build_app
 from tests.conftest import PASSWORD, PASSWORD_HASH, Client, at, flags_of
 from tests.watching import at_once, files_of, nothing_changes, stored
 
@@ -438,7 +439,7 @@ def test_retry_after_waits_for_the_last_of_all_limits(host_clock, anyone, cat):
 
 def test_the_limits_are_configurable(anyone, cat, settings):
     strict = dataclasses.replace(settings, login_failures=2, login_failures_account=3, login_failures_network=4)
-    client = Client(app.build_app(operations(), strict))
+    client = Client(build_app(operations(), strict))
     assert fail(client, 3) == [401, 401, 429]
     assert fail(client, 2, address="10.0.0.1") == [401, 429]
     assert fail(client, 3, email="x@example.com") == [401, 401, 429]
@@ -590,7 +591,7 @@ def test_an_access_token_does_not_outlive_its_session(host_clock, cat, settings)
 
 def test_the_lifetimes_are_configurable(host_clock, cat, settings):
     short = dataclasses.replace(settings, access_minutes=5, refresh_days=2)
-    session = Session(Client(app.build_app(operations(), short), user=cat.user))
+    session = Session(Client(build_app(operations(), short), user=cat.user))
     host_clock.forward(minutes=5)
     assert session.use() == UNKNOWN
     host_clock.forward(days=2)
