@@ -40,10 +40,10 @@ class Contents(NamedTuple):
     digest: str  # SHA-256, as hexadecimal digits
 
 
-def back_up(source: Engine, target: Path | BinaryIO, progress: Progress) -> Contents:
+def back_up(source: Engine, target: Path | BinaryIO, progress: Progress, *, replace: bool = False) -> Contents:
     """Write a backup of a database into a file, or into a stream; what it holds. The file appears whole or not at all.
 
-    Raises Unsound.
+    Only with `replace` does it take the place of a file that exists. Raises Unsound.
     """
     if not isinstance(target, Path):
         with _told("there is no backup"), tempfile.TemporaryDirectory() as folder:
@@ -52,13 +52,14 @@ def back_up(source: Engine, target: Path | BinaryIO, progress: Progress) -> Cont
                 shutil.copyfileobj(file, target, CHUNK)
             target.flush()
             return contents
-    with _told(f"there is no backup in {target}"):
-        target = target.resolve()
-        _see_that_it_may_be_replaced(target, source)
-        with workshop(target) as folder:
-            contents = _make(source, folder / db.FILE_NAME, progress)
-            put_in_place(folder / db.FILE_NAME, target)
-            return contents
+    with _told(f"cannot write {target}"):
+        resolved = target.resolve()
+        _check_target(resolved, source, replace)
+    with _told(f"there is no backup in {target}"), workshop(resolved) as folder:
+        contents = _make(source, folder / db.FILE_NAME, progress)
+        _check_target(resolved, source, replace)  # it may exist by now
+        put_in_place(folder / db.FILE_NAME, resolved)
+        return contents
 
 
 def restore(given: Path | BinaryIO, folder: Path) -> tuple[Contents, Path | None]:
@@ -138,13 +139,20 @@ def examine(path: Path) -> Contents:
     return Contents(schema, rows, messages, path.stat().st_size, digest)
 
 
-def _see_that_it_may_be_replaced(place: Path, source: Engine) -> None:
-    """See that a backup would replace nothing but a file, and not what it is made from. Raises Unsound or OSError."""
+def _check_target(place: Path, source: Engine, replace: bool) -> None:
+    """Check that a backup can have a name: in a folder, and not that of a file unless it may be replaced.
+
+    Never that of a folder, a device or the database itself. Raises Unsound or OSError.
+    """
     if place.exists():
         if not stat.S_ISREG(place.stat().st_mode):
-            raise Unsound("it is there already, and is no file")
+            raise Unsound("it exists, and is not a file")
         if isinstance(source, db.Sqlite) and place.samefile(source.name):
             raise Unsound("that is the database itself")
+        if not replace:
+            raise Unsound("it exists; name another file, or replace it with --force")
+    elif not place.parent.is_dir():
+        raise Unsound("no such folder")
 
 
 def _make(source: Engine, made: Path, progress: Progress) -> Contents:

@@ -56,11 +56,13 @@ def cx(capsys: pytest.CaptureFixture[str], file: Path) -> Iterator[Run]:
     file.parent.mkdir()
     usual = signal.getsignal(signal.SIGTERM)
 
-    def run(name: str, argument: object, data: Path) -> Outcome:
+    def run(*words: object) -> Outcome:
+        *arguments, data = words
+        assert isinstance(data, Path)
         db.close_database()
         capsys.readouterr()
         try:
-            status = commands.run([name, str(argument), *flags_of(at(data))])
+            status = commands.run([*map(str, arguments), *flags_of(at(data))])
         finally:
             db.forget_database()
         return Outcome(status, *capsys.readouterr())
@@ -170,16 +172,16 @@ def test_a_copy_with_its_journal_can_be_restored(filled: Path, other: Path, tmp_
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("missing/backup.db", "No such file or directory"),
-        ("/proc/backup.db", "No such file or directory"),
-        ("/dev/null", "it is there already, and is no file"),
-        (".", "it is there already, and is no file"),
+        ("missing/backup.db", "no such folder"),
+        ("/dev/null/backup.db", "no such folder"),
+        ("/dev/null", "it exists, and is not a file"),
+        (".", "it exists, and is not a file"),
     ],
 )
 def test_where_no_backup_can_be_it_says_so(name: str, line: str, filled: Path, file: Path, cx: Run) -> None:
     target = file.parent / name
     told = refusal(cx("backup", target, filled))
-    assert told.startswith(f"there is no backup in {target}: ") and told.endswith(line)
+    assert told == f"cannot write {target}: {line}"
     assert names(file.parent) == []
 
 
@@ -188,7 +190,8 @@ def test_a_backup_never_replaces_its_source(filled: Path, cx: Run) -> None:
     before = contents(filled)
     (filled.parent / "link").symlink_to(filled / "service.db")
     for name in (filled / "service.db", filled.parent / "link"):
-        assert refusal(cx("backup", name, filled)).endswith("that is the database itself")
+        for force in ([], ["--force"]):
+            assert refusal(cx("backup", *force, name, filled)).endswith("that is the database itself")
     assert contents(filled) == before
 
 
@@ -202,13 +205,39 @@ def test_an_older_backup_stays_until_the_newer_is_whole(filled: Path, file: Path
     file.write_bytes(b"an older one")
     with another_connection(at(filled)) as connection:
         connection.execute("UPDATE schema_version SET version = 999")
-    assert "999" in refusal(cx("backup", file, filled))
+    assert "999" in refusal(cx("backup", "--force", file, filled))
     assert file.read_bytes() == b"an older one"
     assert names(file.parent) == ["backup.db"]
     with another_connection(at(filled)) as connection:
         connection.execute(f"UPDATE schema_version SET version = {len(migrations.STEPS)}")
-    assert cx("backup", file, filled).status == 0
+    assert cx("backup", "--force", file, filled).status == 0
     assert schema_of(file) == len(migrations.STEPS)
+
+
+def test_a_file_that_exists_is_replaced_with_force_only(filled: Path, file: Path, cx: Run) -> None:
+    file.write_bytes(b"an older one")
+    line = f"cannot write {file}: it exists; name another file, or replace it with --force"
+    assert refusal(cx("backup", file, filled)) == line
+    assert file.read_bytes() == b"an older one"
+    assert names(file.parent) == ["backup.db"]
+    assert cx("backup", "--force", file, filled).status == 0
+    assert schema_of(file) == len(migrations.STEPS)
+
+
+@on_sqlite_alone
+def test_a_file_that_comes_to_exist_during_a_backup_is_not_replaced(
+    filled: Path, file: Path, cx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_copy = db.Sqlite.write_copy
+
+    def meanwhile(*arguments: Any) -> None:
+        file.write_bytes(b"of another")
+        write_copy(*arguments)
+
+    monkeypatch.setattr(db.Sqlite, "write_copy", meanwhile)
+    assert "it exists" in refusal(cx("backup", file, filled))
+    assert file.read_bytes() == b"of another"
+    assert names(file.parent) == ["backup.db"]
 
 
 @on_sqlite_alone
@@ -592,7 +621,7 @@ def test_a_running_service_keeps_its_folder_and_other_commands_run_beside_it(dat
         refused = command("restore", file, "--data", data)
         assert (refused.returncode, refused.stdout) == (1, b"")
         assert b"somebody uses it" in refused.stderr
-        assert command("user", "add", "bob@example.com", "--data", data, input=b"secret\n").returncode == 0
+        assert command("user", "add", "bob@example.com", "--data", data, input=b"long enough\n").returncode == 0
         assert server.call("GET", f"/api/v1/chats/{SESSION}/messages", token=server.log_in()).data == before
         assert server.stop() == 0
     assert command("restore", file, "--data", data).returncode == 0

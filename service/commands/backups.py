@@ -27,6 +27,8 @@ made are open again. A backup of an earlier schema is brought up to date by the 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     stream = "standard output" if name == "backup" else "standard input"
     parser.add_argument("file", metavar="FILE", help=f"the backup; - is {stream}")
+    if name == "backup":
+        parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.epilog = BACKUP if name == "backup" else RESTORE
     parser.set_defaults(run=back_up if name == "backup" else restore)
 
@@ -41,7 +43,7 @@ def back_up(flags: argparse.Namespace, settings: Settings) -> None:
     source = _open(settings)
     try:
         with source.until_closed():
-            found = backups.back_up(source, target, Bar)
+            found = backups.back_up(source, target, Bar, replace=flags.force)
     except backups.Unsound as error:
         raise Stop(str(error)) from None
     said = sys.stdout if flags.file != "-" else sys.stderr
