@@ -7,19 +7,22 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from service import metrics
 from service.errors import InternalError
 from service.logs import Event, Told
 from service.operations import Operation
 from service.origins import address_of
+from service.remembering import remembered
 from service.replies import Reply, refuse
 from service.settings import Settings
 
 log = logging.getLogger("cx.requests")
+
+Result = TypeVar("Result")
 
 PHRASES = {int(status): f"{int(status)} {status.phrase}" for status in HTTPStatus}
 BODILESS = (204, 304)
@@ -58,14 +61,36 @@ class Failed(Event):
         return f"request {self.request_id} failed"
 
 
+Steps = Generator[None, Exception | None, Result]
+"""A request on its way to a result. It stops before the handler, which may write, and after it: the server may begin a
+transaction at the first stop and commits it at the second, where it sends the error if that failed."""
+
+
+class Response(NamedTuple):
+    """What goes out: status line, headers and body (PEP 3333)."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def run(steps: Steps[Result]) -> Result:
+    """Take all steps at once."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
 class Route(NamedTuple):
-    """Where a request goes: its path in UTF-8, the function that answers it, and its operation.
+    """Where a request goes: its path in UTF-8, the steps that answer it, and its operation.
 
     There is no operation for static files, unknown paths, OPTIONS and methods that a path does not have.
     """
 
     path: str
-    answer: Callable[[dict[str, Any]], Reply]
+    answer: Callable[[dict[str, Any]], Steps[Reply]]
     operation: Operation | None = None
 
 
@@ -74,40 +99,45 @@ class Edge:
 
     def __init__(self, router: Callable[[str, str], Route], settings: Settings) -> None:
         self.router, self.settings = router, settings
+        self._find = remembered(256)(self._look_up)
 
     def find(self, method: str, path: str) -> Route:
         """The route of a request; `path` as PATH_INFO has it (PEP 3333).
 
         A server may ask as soon as it has read the header, and pass the route on as `cx.route`.
         """
+        return self._find(path, method)
+
+    def _look_up(self, path: str, method: str) -> Route:
         # Bytes that are not UTF-8 and slashes at the beginning are faults, and must not be lost on the way.
         path = path.encode("latin-1").decode("utf-8", "replace")
         return self.router(method, path if path[:1] == "/" != path[1:2] else f"/\ufffd{path}")
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        metrics.board.add(metrics.IN_FLIGHT)
-        try:
-            return self.answer(environ, start_response)
-        finally:  # also when the request is put aside
-            metrics.board.add(metrics.IN_FLIGHT, -1)
+        status, headers, body = run(self.steps(environ))
+        start_response(status, headers)
+        return [body]
 
-    def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def steps(self, environ: dict[str, Any]) -> Steps[Response]:
+        """The steps to the response."""
         begun = time.perf_counter()
+        metrics.board.add(metrics.IN_FLIGHT)
         offered = environ.get("HTTP_X_REQUEST_ID", "")
         request_id = offered if _REQUEST_ID.fullmatch(offered) else f"{random.getrandbits(64):016x}"
         environ["cx.request_id"] = request_id
         try:
             route = environ.get("cx.route") or self.find(environ["REQUEST_METHOD"], environ["PATH_INFO"])
             environ["PATH_INFO"] = route.path
-            reply = route.answer(environ)
+            reply = yield from route.answer(environ)
         except Exception:
             log.exception(Failed(request_id))
             reply = refuse(InternalError())
+        finally:  # also when the request is put aside
+            metrics.board.add(metrics.IN_FLIGHT, -1)
         headers = [*reply.headers.items(), ("X-Request-ID", request_id), ("X-Content-Type-Options", "nosniff")]
         headers += self.cross_origin(environ).items()
         if reply.status not in BODILESS:
             headers.append(("Content-Length", str(len(reply.body))))
-        start_response(PHRASES[reply.status], headers)
         body = b"" if reply.status in BODILESS or environ["REQUEST_METHOD"] == "HEAD" else reply.body
         taken, operation = time.perf_counter() - begun, environ.get("cx.operation", metrics.UNROUTED)
         metrics.board.answered(operation, reply.status, taken)
@@ -117,7 +147,7 @@ class Edge:
             size, user = len(body), environ.get("cx.user", "")
             told = method, path, reply.status, round(taken * 1000, 3), size, operation, client, user, request_id
             log.handle(Told(log, Answered(*told)))
-        return [body]
+        return Response(PHRASES[reply.status], headers, body)
 
     def cross_origin(self, environ: dict[str, Any]) -> dict[str, str]:
         """The headers that let an allowed web origin read the answer; none by default (Fetch standard, CORS)."""

@@ -19,8 +19,15 @@ class Asked(NamedTuple):
     content: bytes
 
 
-def once(asked: Asked, act: Callable[[], bytes]) -> tuple[bytes, bool]:
-    """The body of the first answer, and whether it is a repetition; act and answer are stored as one write.
+class Once(NamedTuple):
+    """The body of the first response to a request, and whether this is a repetition."""
+
+    body: bytes
+    is_replayed: bool
+
+
+def once(asked: Asked, act: Callable[[], bytes]) -> Once:
+    """The body of the first response: what `act` returns, stored in the same transaction.
 
     Kept for 24 hours. Raises IdempotencyKeyReused when the same key came with other content.
     """
@@ -38,7 +45,7 @@ def once(asked: Asked, act: Callable[[], bytes]) -> tuple[bytes, bool]:
         if kept:
             if kept.fingerprint != fingerprint:
                 raise IdempotencyKeyReused
-            return kept.answer(), True
+            return Once(kept.answer(), True)
         body = act()
         KeptAnswer.keep(body, user_id=asked.user_id, operation=asked.operation, key=asked.key, fingerprint=fingerprint)
-        return body, False
+        return Once(body, False)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from service.db import Page, Table
 from service.shapes import hints_of, may_be_empty, resolve
@@ -28,6 +28,13 @@ KIB = 1024
 FORM = 64 * KIB  # bytes of a form that anybody may send: thousands of fields take long to read
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+Runs = Literal["read", "write", "slow"]
+"""Where an operation runs. `read`: on the event loop, within a time budget. `write`: prepared on the event loop; its
+handler runs in a transaction that it may share with other requests, so database statements are all that it does.
+`slow`: in a thread of the pool."""
+
+GIVEN = frozenset(("caller", "origin", "settings", "operations", "query", "body"))  # parameters of a handler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +55,8 @@ class Operation:
     revision: Callable[..., Any] | None = None  # of the caller and the rows of the path: other whenever the answer is
     produces: str = "application/json"  # the type of a success
     most: int = 1024 * KIB  # bytes of the body
+    runs: Runs | None = None  # by default, pages are slow, other GETs read, and everything else writes
+    prepare: Callable[..., Any] | None = None  # called before the transaction; its result is the handler's `prepared`
     # Read from the handler:
     name: str = field(init=False)
     summary: str = field(init=False)
@@ -56,6 +65,7 @@ class Operation:
     query: Any = field(init=False)
     body: Any = field(init=False)
     data: Any = field(init=False)  # the type of the answer's `data` on the wire
+    prepare_wants: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         hints = get_type_hints(self.handler, include_extras=True)
@@ -63,11 +73,14 @@ class Operation:
         identifiers = re.findall(r"{(\w+)}", self.path)
         tables = [(name, kind) for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Table)]
         wants = frozenset(hints) - {name for name, _ in tables}
+        before = get_type_hints(self.prepare, include_extras=True) if self.prepare else {}
+        prepare_wants = frozenset(before) - {"return"}
         summary = inspect.cleandoc(self.handler.__doc__ or "").partition("\n")[0]
         faults = {
             "needs a docstring": not summary,
             "does not look up every identifier of its path": len(identifiers) != len(tables),
-            "asks for something unknown": not wants <= {"caller", "origin", "settings", "operations", "query", "body"},
+            "asks for something unknown": not wants <= GIVEN | ({"prepared"} if self.prepare else set())
+            or not prepare_wants <= GIVEN | set(hints),
             "asks for a caller but is public": self.public and "caller" in wants,
             "does not say what it returns": returns is None,
             "fills meta but returns no page": bool(self.meta) != (get_origin(returns) is Page),
@@ -84,8 +97,10 @@ class Operation:
             "loads": tuple((identifier, *table) for identifier, table in zip(identifiers, tables, strict=True)),
             "wants": wants,
             "query": hints.get("query"),
-            "body": hints.get("body"),
+            "body": hints.get("body", before.get("body")),
             "data": resolve(returns),
+            "prepare_wants": prepare_wants,
+            "runs": self.runs or ("slow" if returns in (Html, Moved) else "read" if self.method == "GET" else "write"),
         }
         for name, value in derived.items():  # frozen from here on
             object.__setattr__(self, name, value)

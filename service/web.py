@@ -7,7 +7,8 @@ The only importer of Bottle, which routes. 404, 405 and OPTIONS never reach an o
 import functools
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import bottle
@@ -15,7 +16,7 @@ import bottle
 from service import assets, cursors, db, decoding, forms, keeping, metrics, replies
 from service.auth import sign_in
 from service.auth.tokens import authenticate
-from service.edge import Edge, Route
+from service.edge import Edge, Route, Steps
 from service.errors import (
     BadRequest,
     BodyTooLarge,
@@ -43,75 +44,113 @@ _PARTS = assets.parts()
 _UNSENDABLE = re.compile(r"[^\x20-\x7e]")  # in a header
 
 
+@dataclass(slots=True)
+class Call:
+    """A request that is ready for its handler: all is read, and the caller is known."""
+
+    bound_to: list[Any]  # what its cursors are valid for: the caller and the identifiers of the path
+    query: Any
+    if_none_match: str
+    headers: dict[str, str] = field(default_factory=dict)
+    tag: str = ""  # the ETag that its revision makes
+    run: Callable[[], Any] = lambda: None  # the handler
+
+
 class Door:
     """Carries requests to one operation and its answers back."""
 
     def __init__(self, operation: Operation, settings: Settings, operations: Iterable[Operation]) -> None:
         self.operation, self.settings, self.operations = operation, settings, operations
 
-    def __call__(self, environ: dict[str, Any], identifiers: dict[str, str]) -> Reply:
+    def __call__(self, environ: dict[str, Any], identifiers: dict[str, str]) -> Steps[Reply]:
+        """The steps of a request: what comes before the transaction, the handler, what comes after the commit."""
         origin = read_origin(environ, self.settings)
         environ |= {"cx.operation": self.operation.name, "cx.client": origin.address}  # for the log
-        try:
-            reply = replies.admit(environ, self.answer(environ, identifiers.copy(), origin))
-        except Refusal as refusal:
-            reply = self.refuse(refusal, origin)
-        except Exception as error:
-            db.after_failure(error)
-            if db.is_unavailable(error):
-                log.error("the database is unavailable: %s", error)
-                reply = self.refuse(StorageUnavailable(), origin)
-            else:
-                log.exception("request %s failed", environ["cx.request_id"])
-                reply = self.refuse(InternalError(), origin)
+        call = outcome = _attempt(self.prepare, environ, identifiers.copy(), origin)
+        if isinstance(call, Call):
+            yield
+            outcome = _attempt(call.run)
+            failure = yield
+            outcome = failure or outcome
+            if not isinstance(outcome, Exception):
+                outcome = _attempt(self.finish, call, outcome)
+        if isinstance(outcome, Reply):
+            outcome = _attempt(replies.admit, environ, outcome)
+        reply = outcome if isinstance(outcome, Reply) else self.fail(outcome, environ["cx.request_id"], origin)
         if self.settings.verify_answers:
             replies.verify(self.operation, reply)
         return reply
 
-    def answer(self, environ: dict[str, Any], identifiers: dict[str, str], origin: Origin) -> Reply:
-        """The steps of a request, in the order of the contract: caller, identifiers, things, query and body, act."""
+    def prepare(self, environ: dict[str, Any], identifiers: dict[str, str], origin: Origin) -> Call | Reply:
+        """Find out who calls, what the path names, and what query and body say, in this order.
+
+        A reply if that is enough: the client has the page already.
+        """
         operation = self.operation
-        if environ.get("cx.is_refused"):  # what it was told before was not committed
-            raise StorageUnavailable
         caller = None if operation.public else self.identify(environ.get("HTTP_AUTHORIZATION", ""), origin)
         environ["cx.user"] = caller.id if caller else ""
         found = self.look_up(identifiers, caller)
         bound_to = [caller and caller.id, *identifiers.values()]
         query, faults = self.read_query(environ.get("QUERY_STRING", ""), bound_to)
         raw, body, more_faults = self.read_body(environ)
-        given = {"caller": caller, "query": query, "body": body, "origin": origin}
-        given |= {"settings": self.settings, "operations": self.operations}
-        chosen = {name: given[name] for name in operation.wants}
-        handle = functools.partial(db.settled, functools.partial(operation.handler, **found, **chosen))
-        if operation.is_page:
-            page = handle()
-            if isinstance(page, Html) and page.page:
-                walk = (query, query.cursor.number + 1, page.page.next_key) if query else (None, 0, ())
-                page.values["next_cursor"] = cursors.make(operation, bound_to, *walk)
-            return self.show(operation.status, page)
-        known = environ.get("HTTP_IF_NONE_MATCH", "")
-        if operation.data is Media:
-            return replies.send(handle(), operation.produces, known)
-        headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
+        call = Call(bound_to, query, environ.get("HTTP_IF_NONE_MATCH", ""))
+        call.headers = {**JSON, "Cache-Control": "no-store" if operation.public else "private, no-cache"}
         if faults or more_faults:
-            headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
-        tag = ""
+            call.headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(faults + more_faults))
         if operation.revision:
-            tag = replies.tag_of(operation.name, bound_to, query, operation.revision(caller, *found.values()))
-            reply = replies.unless_known(Reply(operation.status, headers=headers), known, tag)
+            call.tag = replies.tag_of(operation.name, bound_to, query, operation.revision(caller, *found.values()))
+            reply = replies.unless_known(Reply(operation.status, headers=call.headers), call.if_none_match, call.tag)
             if reply.status == 304:
                 return reply
-
-        def act() -> bytes:
-            return replies.succeed(operation, bound_to, query, handle())
-
+        given = {"caller": caller, "query": query, "body": body, "origin": origin}
+        given |= {"settings": self.settings, "operations": self.operations}
+        if operation.prepare:
+            known = given | found
+            given["prepared"] = operation.prepare(**{name: known[name] for name in operation.prepare_wants})
+        handle = functools.partial(operation.handler, **found, **{name: given[name] for name in operation.wants})
+        call.run = functools.partial(db.settled, handle)
         key = environ.get("HTTP_IDEMPOTENCY_KEY", "")
-        if not (key and caller and operation.status == 201):
-            reply = Reply(operation.status, act(), headers)
-            return replies.unless_known(reply, known, tag) if 304 in operation.statuses else reply
-        asked = keeping.Asked(caller.id, operation.name, key, repr(bound_to).encode() + raw)
-        answer, replayed = db.settled(functools.partial(keeping.once, asked, act))
-        return Reply(operation.status, answer, headers | ({"Idempotency-Replayed": "true"} if replayed else {}))
+        if key and caller and operation.status == 201:
+            asked = keeping.Asked(caller.id, operation.name, key, repr(bound_to).encode() + raw)
+            act = functools.partial(keeping.once, asked, lambda: self.body_of(call, handle()))
+            call.run = functools.partial(db.settled, act)
+        return call
+
+    def body_of(self, call: Call, result: Any) -> bytes:
+        """The body of the response to what a handler has returned."""
+        return replies.succeed(self.operation, call.bound_to, call.query, result)
+
+    def finish(self, call: Call, result: Any) -> Reply:
+        """The reply to what a handler has returned."""
+        operation = self.operation
+        if operation.is_page:
+            return self.show_result(call, result)
+        if operation.data is Media:
+            return replies.send(result, operation.produces, call.if_none_match)
+        if isinstance(result, keeping.Once):
+            replayed = {"Idempotency-Replayed": "true"} if result.is_replayed else {}
+            return Reply(operation.status, result.body, call.headers | replayed)
+        reply = Reply(operation.status, self.body_of(call, result), call.headers)
+        return replies.unless_known(reply, call.if_none_match, call.tag) if 304 in operation.statuses else reply
+
+    def show_result(self, call: Call, page: Html | Moved) -> Reply:
+        """The page that a handler has returned, with the cursor of the list that it shows."""
+        if isinstance(page, Html) and page.page:
+            query = call.query
+            walk = (query, query.cursor.number + 1, page.page.next_key) if query else (None, 0, ())
+            page.values["next_cursor"] = cursors.make(self.operation, call.bound_to, *walk)
+        return self.show(self.operation.status, page)
+
+    def fail(self, error: Exception, request_id: str, origin: Origin) -> Reply:
+        """The reply to a request that was refused or failed."""
+        if isinstance(error, Refusal):
+            return self.refuse(error, origin)
+        db.after_failure(error)
+        if db.is_unavailable(error):
+            log.error("the database is unavailable: %s", error)
+            return self.refuse(StorageUnavailable(), origin)
+        log.error("request %s failed", request_id, exc_info=error)
+        return self.refuse(InternalError(), origin)
 
     def identify(self, authorization: str, origin: Origin) -> Caller:
         """The caller, if its token reaches as far as the operation. Raises Unauthenticated or InsufficientScope."""
@@ -187,10 +226,18 @@ class Door:
         return Html("faults.html", told)
 
 
+def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, or the exception that it raises."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return error
+
+
 def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
     """The WSGI application of some operations. Raises TypeError where two of them claim one address or name."""
     router = bottle.Router()
-    router.add(r"/static/<name:path><:re:\Z>", "GET", send_static)
+    router.add(r"/static/<name:path><:re:\Z>", "GET", functools.partial(at_once, send_static))
     operations, taken = tuple(operations), set[object]()
     metrics.board.name_operations(operation.name for operation in operations)
     for operation in operations:
@@ -206,10 +253,16 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
         try:
             answer, identifiers = router.match({"REQUEST_METHOD": method, "PATH_INFO": path})
         except bottle.HTTPError as error:
-            return Route(path, functools.partial(not_routed, error=error))
+            return Route(path, functools.partial(at_once, functools.partial(not_routed, error=error)))
         return Route(path, functools.partial(answer, identifiers=identifiers), getattr(answer, "operation", None))
 
     return Edge(find, settings)
+
+
+def at_once(answer: Callable[..., Reply], environ: dict[str, Any], **named: Any) -> Steps[Reply]:
+    """The steps to a reply for which nothing is written."""
+    return answer(environ, **named)
+    yield
 
 
 def send_static(environ: dict[str, Any], identifiers: dict[str, str]) -> Reply:

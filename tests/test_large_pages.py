@@ -135,9 +135,9 @@ def test_rows_above_their_share_of_a_page_are_all_on_it_if_they_fit(alice, sessi
 @on_sqlite_alone
 def test_a_large_page_is_not_read_in_the_thread_of_the_server(large, alice):
     path = next(iter(large)).partition("?")[0]
-    with pytest.raises(db.Elsewhere), db.in_passing():
+    with pytest.raises(db.NeedsThread), db.inline_read():
         alice.get(path)
-    with db.in_passing():
+    with db.inline_read():
         assert alice.get(f"{path}?limit=1").status == 200
 
 

@@ -109,7 +109,7 @@ class TestModules:
         assert re.match(r"\S.*[.:]", ast.get_docstring(ast.parse(MODULES[module].read_text())) or "")
 
     def test_of_the_core_are_small_together(self):
-        assert sum(code_lines(MODULES[f"service.{name}"]) for name in CORE) < 500
+        assert sum(code_lines(MODULES[f"service.{name}"]) for name in CORE) < 600
 
     def test_are_packaged(self):
         setup = configparser.ConfigParser()

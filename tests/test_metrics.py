@@ -200,7 +200,7 @@ def test_a_crash_is_no_longer_in_flight(settings: Settings) -> None:
         raise KeyboardInterrupt
 
     client = Client(build_app(operations(), settings))
-    client.application.inside = crash
+    client.application.router = crash
     before = metrics.board.total(metrics.IN_FLIGHT)
     with pytest.raises(KeyboardInterrupt):
         client.get("//healthz")

@@ -1,6 +1,7 @@
 """Finding the operation of a request before it is answered, as the server does when it has read the header."""
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from service.edge import Edge, Route
 from service.replies import Reply
 from service.routes import operations
 from service.settings import Settings
-from service.web import build_app
+from service.web import at_once, build_app
 from tests.serving import SESSION
 
 OPERATIONS = list(operations())
@@ -47,7 +48,7 @@ def test_other_requests_have_a_route_without_an_operation(method: str, path: str
 def test_a_route_that_the_server_has_found_is_not_looked_up_again() -> None:
     def look_up(method: str, path: str) -> Route:
         looked_up.append((method, path))
-        return Route(path, lambda environ: Reply(200, b"found"))
+        return Route(path, partial(at_once, lambda environ: Reply(200, b"found")))
 
     looked_up: list[tuple[str, str]] = []
     app = Edge(look_up, Settings())
@@ -56,4 +57,4 @@ def test_a_route_that_the_server_has_found_is_not_looked_up_again() -> None:
         asked: dict[str, Any] = {**environ, "cx.route": route}
         assert b"".join(app(asked, lambda *_: None)) == b"found"
         assert asked["PATH_INFO"] == "/café"
-    assert looked_up == [("GET", "/café")] * 2
+    assert looked_up == [("GET", "/café")]

@@ -246,7 +246,7 @@ def test_no_more_than_a_few_pieces_are_looked_up(search, crowd, shop):
 
 
 @on_sqlite_alone
-def test_a_search_is_answered_in_passing(crowd, shop):
+def test_a_search_runs_on_the_event_loop(crowd, shop):
     crowd(50)
-    with db.in_passing():
+    with db.inline_read():
         assert len(found(shop, "narwhal")) == 5

@@ -120,6 +120,6 @@ def test_a_write_within_a_write_waits_for_no_turn(
     with db.write(), db.write():
         App.create(name="Sun")
     assert taken == [1]
-    with db.together() as apart, apart(), db.write():
+    with db.group_commit(), db.write():
         App.create(name="Venus")
     assert taken == [1, 1] and tokens(shared) == 1

@@ -8,8 +8,6 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from service.db import take_time
-
 if TYPE_CHECKING:
     from passlib.context import CryptContext
 
@@ -39,14 +37,12 @@ def hash_password(password: str) -> str:
     """The hash to store. Raises ValueError for a password that is too short or too long."""
     if not SHORTEST <= len(password) <= LONGEST:
         raise ValueError(f"a password has {SHORTEST} to {LONGEST} characters")
-    take_time()
     with _slots:
         return str(_context().hash(password))
 
 
 def is_right(password: str, stored_hash: str | None) -> bool:
     """Whether a password belongs to a hash; without a usable hash, the same work is done and the answer is no."""
-    take_time()
     with _slots:
         if stored_hash and len(password) <= LONGEST:
             try:

@@ -50,7 +50,9 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     def make_application() -> Any:
         return app.build(settings)
 
-    return server.serve(make_application, sock, settings, updates.news, db.in_passing, db.together)
+    inline_read = db.inline_read if db.database.reads_inline else None
+    transaction = db.group_commit if db.database.groups_writes else None
+    return server.serve(make_application, sock, settings, updates.news, inline_read, transaction)
 
 
 def tell_manager(state: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import msgspec
 import peewee
 
-from service.db.engine import Elsewhere, Engine, Order, Unusable, database, reason
+from service.db.engine import Engine, NeedsThread, Order, Unusable, database, reason
 from service.db.pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
 from service.db.prepared import Made, Prepared, fixed, padded, prepared, sum_of
@@ -31,8 +31,8 @@ from service.fields import Column, Standing, primary_key
 
 __all__ = [
     "FILE_NAME",
-    "Elsewhere",
     "FleetingSqlite",
+    "NeedsThread",
     "Order",
     "Page",
     "Position",
@@ -50,8 +50,9 @@ __all__ = [
     "database",
     "fixed",
     "forget_database",
+    "group_commit",
     "has_wal_reset_bug",
-    "in_passing",
+    "inline_read",
     "is_unavailable",
     "kept_copies",
     "open_database",
@@ -68,8 +69,6 @@ __all__ = [
     "sqlite3",
     "state",
     "sum_of",
-    "take_time",
-    "together",
     "write",
 ]
 
@@ -217,23 +216,17 @@ def snapshot() -> AbstractContextManager[None]:
     return database.snapshot()  # type: ignore[no-any-return]
 
 
-def in_passing() -> AbstractContextManager[None]:
-    """Reads for which others wait: whatever would write, wait or take long raises Elsewhere."""
-    return database.in_passing()  # type: ignore[no-any-return]
+def inline_read() -> AbstractContextManager[None]:
+    """Reads on the event loop: NeedsThread is raised by a write, and by a read that takes too long."""
+    return database.inline_read()  # type: ignore[no-any-return]
 
 
-def together() -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
-    """Writes of several requests in one transaction, each in a part that it opens with what is given.
+def group_commit() -> AbstractContextManager[Callable[[], None]]:
+    """A transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
 
-    Whatever would take long raises Elsewhere, which undoes its part.
+    Gives a function that raises TransactionLost if the database has rolled the transaction back by itself.
     """
-    return database.together()  # type: ignore[no-any-return]
-
-
-def take_time() -> None:
-    """Say that what follows takes long: where others wait for this thread, that raises Elsewhere."""
-    if database.obj is not None and database.is_in_passing():
-        raise Elsewhere
+    return database.group_commit()  # type: ignore[no-any-return]
 
 
 def state() -> Any:
@@ -254,10 +247,11 @@ def is_unavailable(error: BaseException | None) -> bool:
 def after_failure(error: BaseException) -> None:
     """Open this thread's connection anew, after its transaction, if an error may last longer in it than outside.
 
-    Where others wait for this thread, the error may be for want of time: that raises Elsewhere.
+    Raises NeedsThread on the event loop, where the error may be that of an interrupted read.
     """
     database.distrust_after(error)
-    take_time()
+    if database.is_reading_inline():
+        raise NeedsThread
 
 
 def settled(action: Callable[[], Result]) -> Result:

@@ -19,17 +19,21 @@ class Unusable(Exception):
     """The database cannot be opened; the text is one sentence for the operator."""
 
 
-class Elsewhere(BaseException):
-    """Ends what was begun in passing; it is begun anew where nobody else waits for its thread.
+class NeedsThread(BaseException):
+    """Ends a request on the event loop, which writes or takes long; it is begun anew in a thread of the pool.
 
-    No `Exception`, for nothing on its way may answer it as a failure.
+    Not an `Exception`, so that no handler of exceptions answers it as a failure.
     """
+
+
+class TransactionLost(peewee.OperationalError):
+    """The database has rolled a transaction back by itself; its statements so far have not happened."""
 
 
 def reason(error: BaseException) -> str:
     """The first line of what a database says, without the values of rows that it may add."""
-    if "no transaction is active" in str(error) and error.__context__:  # SQLite took it back before Peewee tried
-        return reason(error.__context__)
+    if ("no transaction is active" in str(error) or isinstance(error, TransactionLost)) and error.__context__:
+        return reason(error.__context__)  # why SQLite has rolled it back
     text = str(error if isinstance(error, OSError) or not error.args else error.args[0])
     return text.partition("\n")[0].partition(" with text ")[0]
 
@@ -52,7 +56,7 @@ class Order(NamedTuple):
         return self.column.desc(nulls=nulls) if self.descending else self.column.asc(nulls=nulls)
 
 
-class _Part(peewee._savepoint):
+class _Savepoint(peewee._savepoint):
     """A savepoint under a name that others have too, so that its statements are prepared once.
 
     The name means the last one that is there: one that was rolled back may not stay.
@@ -67,6 +71,8 @@ class Engine:
     """A database as the rest of the service sees it; a base beside one of Peewee's."""
 
     kind: ClassVar[str]  # in migrations, the key of a statement that is meant for this one alone
+    reads_inline: ClassVar[bool] = False  # whether reads may run on the event loop, within a time budget
+    groups_writes: ClassVar[bool] = False  # whether the writes of several requests may share a transaction
     name: str  # for people: where the data is, without a password
 
     def write(self, *things: str) -> AbstractContextManager[None]:
@@ -75,7 +81,7 @@ class Engine:
 
     def savepoint(self) -> Any:
         """A part of a transaction that is written or undone by itself."""
-        return _Part(self, "part")
+        return _Savepoint(self, "part")
 
     def bulk_write(self) -> AbstractContextManager[None]:
         """A `write()` of very many rows, whose references are checked by the caller, or late."""
@@ -85,20 +91,20 @@ class Engine:
         """Several reads that see one state."""
         raise NotImplementedError
 
-    def in_passing(self) -> AbstractContextManager[None]:
-        """Reads for which others wait: whatever would write, wait or take long raises Elsewhere."""
-        raise Elsewhere
+    def inline_read(self) -> AbstractContextManager[None]:
+        """Reads on the event loop: NeedsThread is raised by a write, and by a read that takes too long."""
+        raise NotImplementedError
 
-    def together(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
-        """Writes of several requests in one transaction, each in a part that it opens with what is given.
-
-        Whatever would take long raises Elsewhere, which undoes its part.
-        """
-        raise Elsewhere
-
-    def is_in_passing(self) -> bool:
-        """Whether this thread works in passing, or on writes together with others."""
+    def is_reading_inline(self) -> bool:
+        """Whether this thread is inside `inline_read`."""
         return False
+
+    def group_commit(self) -> AbstractContextManager[Callable[[], None]]:
+        """A transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
+
+        Gives a function that raises TransactionLost if the database has rolled the transaction back by itself.
+        """
+        raise NotImplementedError
 
     def reading(self) -> AbstractContextManager[None]:
         """A read that a replica may answer."""

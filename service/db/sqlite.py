@@ -1,11 +1,10 @@
 """SQLite: the one file in the data folder."""
 
 import logging
-import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import chain, islice
 from pathlib import Path
@@ -14,10 +13,20 @@ from typing import Any
 import peewee
 
 from service.db import trigrams
-from service.db.engine import PAGE_BYTES, Elsewhere, Engine, Order, Rows, Unusable, exceptions, reason
+from service.db.engine import (
+    PAGE_BYTES,
+    Engine,
+    NeedsThread,
+    Order,
+    Rows,
+    TransactionLost,
+    Unusable,
+    exceptions,
+    reason,
+)
 from service.db.files import PRIVATE, Hold, create, put_in_place
 from service.db.memory import give_room
-from service.db.passing import Passing
+from service.db.time_budget import TimeBudget
 from service.db.turns import turns
 
 # Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
@@ -87,8 +96,10 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     """One file. Whoever writes holds its one write lock, whatever is written."""
 
     kind = "sqlite"
-    _passing = Passing()
+    reads_inline = groups_writes = True  # in WAL mode, readers wait for no writer
+    _budget = TimeBudget()
     _here = _Here()
+    _state: Any  # of Peewee: the connection of this thread, and its transactions
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         path = folder / FILE_NAME
@@ -107,8 +118,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
     @contextmanager
     def write(self, *things: str) -> Iterator[None]:
-        if self._passing.until and not self._passing.writes:
-            raise Elsewhere
+        if self._budget.until:
+            raise NeedsThread
         with nullcontext() if self.in_transaction() else turns.next(), self._writing():
             yield
 
@@ -117,26 +128,23 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         try:
             with self.atomic():
                 yield
+                self._expect_transaction(self.connection())  # Peewee's commit of one that is lost seems to succeed
         except peewee.DatabaseError as error:
             self.distrust_after(error)
             raise
 
-    def in_passing(self) -> AbstractContextManager[None]:
-        """In WAL mode, readers wait for nobody."""
-        return self._passing
+    def inline_read(self) -> AbstractContextManager[None]:
+        return self._budget
+
+    def is_reading_inline(self) -> bool:
+        return bool(self._budget.until)
 
     @contextmanager
-    def together(self) -> Iterator[Any]:
+    def group_commit(self) -> Iterator[Callable[[], None]]:
         self.execute_sql("PRAGMA busy_timeout = 0")
         with turns.next(), ExitStack() as transaction:
             self._take_turn(transaction)
-            self._passing.until, self._passing.writes = math.inf, True
-            try:
-                yield self.atomic
-                if not self.connection().in_transaction:  # SQLite took it back, and to commit it would seem to succeed
-                    raise peewee.OperationalError("no transaction is active")
-            finally:
-                self._passing.until, self._passing.writes = 0.0, False
+            yield lambda: self._expect_transaction(self.connection())
 
     def _take_turn(self, transaction: ExitStack) -> None:
         """Begin to write as soon as whoever asks for no turn lets us: SQLite itself would look more and more seldom."""
@@ -150,26 +158,34 @@ class Sqlite(Engine, peewee.SqliteDatabase):
                     raise
             time.sleep(LOOK)
 
-    def is_in_passing(self) -> bool:
-        return bool(self._passing.until)
-
     def _connect(self) -> Any:
         connection = super()._connect()  # type: ignore[misc]
-        connection.set_progress_handler(self._passing.is_over, STEPS)  # what it stops fails with «interrupted»
+        connection.set_progress_handler(self._budget.is_spent, STEPS)  # what it stops fails with «interrupted»
         return connection
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
-        if self._passing.until and not self._passing.writes and not sql.startswith(READS):
-            raise Elsewhere
+        if self._budget.until and not sql.startswith(READS):
+            raise NeedsThread
         if self._here.is_misled and not self.in_transaction():
             self._here.is_misled = False
             self.disconnect()
+        connection = self.connection()
+        if self._state.transactions:
+            self._expect_transaction(connection)
         try:
             with exceptions:  # without the debug log of Peewee, and its hooks, which nobody here asks for
-                return self.connection().execute(sql, params or ())
+                return connection.execute(sql, params or ())
         except peewee.DatabaseError as error:
             self.distrust_after(error)
             raise
+
+    def _expect_transaction(self, connection: Any) -> None:
+        """Raise TransactionLost if SQLite has rolled back the transaction that this thread is in.
+
+        It may do so after an error of the disk; a later savepoint would begin, and commit, a transaction of its own.
+        """
+        if self._state.transactions and not connection.in_transaction:
+            raise TransactionLost("SQLite has rolled the transaction back")
 
     def distrust_after(self, error: BaseException) -> None:
         """Reopen this thread's connection after its transaction if an error may last in it longer than on the disk.
@@ -204,8 +220,9 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         operational = isinstance(error, peewee.OperationalError | sqlite3.OperationalError)
         if not operational and type(error) not in (peewee.DatabaseError, sqlite3.DatabaseError):
             return False
-        taken_back = ("no transaction is active", "no such savepoint")  # by SQLite itself, before Peewee tried; see why
-        if any(words in str(error) for words in taken_back):
+        if isinstance(error, TransactionLost):
+            return True
+        if "no transaction is active" in str(error):  # SQLite has rolled it back before Peewee tried to: see why
             return self.is_unavailable(error.__context__ and error.__context__.__context__)
         return any(words in str(error).lower() for words in UNAVAILABLE)
 
@@ -223,7 +240,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         return f"SELECT count(*), CAST(group_concat({guarded}, ',\n') AS BLOB), count(*) FROM ({_all(parts)}) AS page"
 
     def byte_limit(self, rows: int) -> int:
-        return (INLINE_BYTES if self.is_in_passing() else PAGE_BYTES) // rows
+        return (INLINE_BYTES if self.is_reading_inline() else PAGE_BYTES) // rows
 
     def fetch_joined(self, sql: str, values: Sequence[Any]) -> Any:
         try:
@@ -231,8 +248,8 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         except peewee.OperationalError as error:
             if str(error) != "integer overflow":
                 raise
-        if self.is_in_passing():
-            raise Elsewhere
+        if self.is_reading_inline():
+            raise NeedsThread
         return None
 
     def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[Any]) -> Rows:

@@ -26,7 +26,7 @@ from service.models.notifications import Notification
 from service.models.people import App, Caller
 from service.models.posting import post
 from service.models.reading import PREVIEW, ReadMarker
-from service.models.speaking import Hearing
+from service.models.speaking import Heard, Hearing
 
 LARGEST = 64 * 1024  # bytes of a content
 
@@ -70,18 +70,23 @@ def begin(caller: Caller, app_id: str, bot_id: str | None, conversation_id: str 
         return ChatSession.create(user_id=caller.id, app_id=app_id, bot_id=bot_id, **known)
 
 
-def send(caller: Caller, session: ChatSession, draft: Draft, hearing: Hearing) -> Raw:
-    """Put a message into a session and tell everybody else in it, as one write; the message, rendered.
+def bot_reply(caller: Caller, session: ChatSession, draft: Draft, hearing: Hearing) -> Heard | None:
+    """What the session's bot makes of a draft, before it is sent; None where no bot replies."""
+    if draft.is_private or caller.id != session.user_id:
+        return None
+    return speaking.hear(session, text_in(draft.content), hearing)
 
-    A customer's message reopens a session that is over or paused, and a bot may answer it, in the same write or later.
-    With the client_message_id of an earlier one, that one is given again and nothing happens.
+
+def send(caller: Caller, session: ChatSession, draft: Draft, hearing: Hearing, heard: Heard | None) -> Raw:
+    """Send a message and notify the others in its session, in one transaction. Returns the message, rendered.
+
+    A customer's message reopens a session that is over or paused; `heard` is the `bot_reply` to it, stored with it or
+    later. With the client_message_id of an earlier message, that one is returned and nothing is sent. Raises Forbidden
+    for a private note of a customer.
     """
     if draft.is_private and not caller.is_staff(session.app_id):
         raise Forbidden(concealed=SessionNotFound)
     is_customer = caller.id == session.user_id
-    heard = None
-    if is_customer and not draft.is_private:
-        heard = speaking.hear(session, text_in(draft.content), hearing)
     with write(session.id):
         sent = _sent_before(caller, session, draft)
         if sent:

@@ -83,7 +83,7 @@ class Changed(Struct):
     changed: bool
 
 
-@routes.post("/auth/login", answers=(200, 400, 401), public=True)
+@routes.post("/auth/login", answers=(200, 400, 401), public=True, runs="slow")
 def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
     """Log in with an e-mail address and a password."""
     with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
@@ -120,7 +120,7 @@ def end_login(login: LoginSession) -> Ended:
     return Ended(True)
 
 
-@account.post("/auth/password", answers=(200, 400, 401))
+@account.post("/auth/password", answers=(200, 400, 401), runs="slow")
 def change_password(caller: Caller, body: NewPassword, origin: Origin, settings: Settings) -> Changed:
     """Give yourself another password, which ends every other login."""
     credentials.change_password(caller, body.current_password, body.new_password, origin.address, settings)

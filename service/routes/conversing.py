@@ -13,7 +13,7 @@ from service.models import reading as inbox
 from service.models.chats import known_status
 from service.models.people import Caller
 from service.models.reading import Context, SessionOverview
-from service.models.speaking import Hearing
+from service.models.speaking import Heard, Hearing
 from service.operations import Routes
 from service.settings import Settings
 from service.signature import Cursor, Origin
@@ -109,20 +109,33 @@ def get_chat_session(caller: Caller, session: ChatSession) -> SessionOverview:
     return inbox.overview(caller, session.id)
 
 
-@routes.post("/chats/{id}/messages", answers=(201, 400, 401, 403, 404))
-def send_message(
+def draft_message(
     caller: Caller, session: ChatSession, body: NewMessage, origin: Origin, settings: Settings
-) -> Annotated[Raw, Message]:
-    """Send a message."""
+) -> tuple[talk.Draft, Hearing, Heard | None]:
+    """The message to be sent, what came with it, and what a bot replies to it."""
     content = talk.stored_content(body.content)
     draft = talk.Draft(content, body.is_private, body.reply_to_message_id, body.client_message_id)
-    return talk.send(caller, session, draft, Hearing(origin.languages, bool(settings.assistant_url)))
+    hearing = Hearing(origin.languages, bool(settings.assistant_url))
+    return draft, hearing, talk.bot_reply(caller, session, draft, hearing)
 
 
-@routes.patch("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 401, 403, 404))
-def edit_message(caller: Caller, session: ChatSession, message: Message, body: OtherWords) -> Annotated[Raw, Message]:
-    """Put other words into a message of yours."""
-    return talk.edit(caller, message, talk.stored_content(body.content))
+@routes.post("/chats/{id}/messages", answers=(201, 400, 401, 403, 404), prepare=draft_message)
+def send_message(
+    caller: Caller, session: ChatSession, prepared: tuple[talk.Draft, Hearing, Heard | None]
+) -> Annotated[Raw, Message]:
+    """Send a message."""
+    return talk.send(caller, session, *prepared)
+
+
+def edited_content(body: OtherWords) -> str:
+    """The new content of a message, as stored."""
+    return talk.stored_content(body.content)
+
+
+@routes.patch("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 401, 403, 404), prepare=edited_content)
+def edit_message(caller: Caller, session: ChatSession, message: Message, prepared: str) -> Annotated[Raw, Message]:
+    """Edit one of your messages."""
+    return talk.edit(caller, message, prepared)
 
 
 @routes.put("/chats/{id}/read", answers=(200, 400, 401, 403, 404))

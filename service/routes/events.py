@@ -106,7 +106,13 @@ def revoke_calendar_feed(caller: Caller) -> NoFeed:
 
 
 @routes.get(
-    "/events.ics", answers=(200, 304, 400, 404), extension=True, public=True, scope="", produces=icalendar.CONTENT_TYPE
+    "/events.ics",
+    answers=(200, 304, 400, 404),
+    extension=True,
+    public=True,
+    scope="",
+    produces=icalendar.CONTENT_TYPE,
+    runs="slow",
 )
 def get_calendar(query: Key) -> Media:
     """The calendar behind a secret address, for programs that subscribe to it (iCalendar, RFC 5545)."""

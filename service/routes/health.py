@@ -44,7 +44,7 @@ def check_health() -> Health:
     return Health("ok")
 
 
-@routes.get("/readyz", answers=(200, 503))
+@routes.get("/readyz", answers=(200, 503), runs="slow")
 def check_readiness() -> Health:
     """Say that the database can be written, has today's schema and room left on its disk."""
     global _ready_at
@@ -54,7 +54,7 @@ def check_readiness() -> Health:
     return Health("ready")
 
 
-@routes.get("/metrics", answers=(200, 304, 404), produces="text/plain; version=0.0.4; charset=utf-8")
+@routes.get("/metrics", answers=(200, 304, 404), produces="text/plain; version=0.0.4; charset=utf-8", runs="slow")
 def show_metrics(origin: Origin, settings: Settings, operations: Iterable[Operation]) -> Media:
     """How the service does, as Prometheus reads it; for this host, or whom `--metrics-network` names."""
     if not is_among(metrics_networks(settings.metrics_network), origin):

@@ -16,7 +16,7 @@ def show_reference() -> Html:
     return Html("docs.html", scripted=True)
 
 
-@routes.get("/docs/openapi.json", answers=(200, 304), produces="application/vnd.oai.openapi+json")
+@routes.get("/docs/openapi.json", answers=(200, 304), produces="application/vnd.oai.openapi+json", runs="slow")
 def get_openapi_document(operations: tuple[Operation, ...], settings: Settings) -> Media:
     """The OpenAPI 3.1 document of this service."""
     described = msgspec.json.encode(openapi.document(operations, settings.public_url))

@@ -54,7 +54,7 @@ def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataSh
     return grant.rendered()
 
 
-@routes.post("/data-shares/check", answers=(200, 400, 401), extension=True, scope="data-shares:read")
+@routes.post("/data-shares/check", answers=(200, 400, 401), extension=True, scope="data-shares:read", runs="read")
 def check_data_share(caller: Caller, body: Use) -> Verdict:
     """Say whether an MCP server may use a tool on your behalf; its gateway asks before it acts."""
     return DataShare.judge(caller.id, body.mcp_server_id, body.tool, body.conversation_id)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
 
-from service import db, pictures
+from service import pictures
 from service.db import render
 from service.models import Avatar, User
 from service.models.people import Caller
@@ -63,10 +63,9 @@ def update_settings(caller: Caller, body: SettingsPatch) -> SettingsNow:
     return User.patch_preferences(caller.id, body)
 
 
-@routes.post("/users/me/avatar", answers=(200, 400, 401, 413, 415, 503), most=6 * 1024 * KIB)
+@routes.post("/users/me/avatar", answers=(200, 400, 401, 413, 415, 503), most=6 * 1024 * KIB, runs="slow")
 def upload_avatar(caller: Caller, body: AvatarForm, settings: Installation) -> ProfileImage:
     """Show another picture of yourself."""
-    db.take_time()
     return ProfileImage(Avatar.replace_by(caller.id, pictures.make_avatar(body.avatar), settings.public_url))
 
 

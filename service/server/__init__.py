@@ -24,8 +24,8 @@ from waitress.task import ThreadedTaskDispatcher
 from service import logs, metrics
 from service.asking import asking
 from service.server.answers import CODES, Answer
-from service.server.batches import Batches, Together
 from service.server.connection import Connection
+from service.server.group_commit import GroupCommit, Transaction
 from service.server.unsent import UNSENT, Room
 from service.server.watch import Watch
 from service.server.workers import STOPPING, Lifeline, Workers
@@ -36,7 +36,7 @@ __all__ = ("CODES", "Server", "listen", "serve")
 
 log = logging.getLogger("cx.server")
 
-InPassing = Callable[[], AbstractContextManager[None]]  # in which reads may neither wait nor take long
+InlineRead = Callable[[], AbstractContextManager[None]]  # inside, what writes or takes long raises NeedsThread
 
 UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
@@ -71,8 +71,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         sock: socket.socket,
         settings: Settings,
         news: News = nothing,
-        in_passing: InPassing | None = None,
-        together: Together | None = None,
+        inline_read: InlineRead | None = None,
+        transaction: Transaction | None = None,
     ) -> None:
         adjustments = Adjustments(
             threads=settings.threads,
@@ -89,8 +89,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
         self.unsent = Room(UNSENT)
         self.watch = Watch()
-        self.in_passing = in_passing
-        self.batches = Batches(together, self.add_task, self.pull_trigger) if together else None
+        self.inline_read = inline_read
+        self.group_commit = GroupCommit(transaction, self.add_task, self.pull_trigger) if transaction else None
         self.made: list[tuple[Connection, Answer | None]] = []
         self._thread = 0
         self._rests_until = self._looks_at = 0.0
@@ -112,8 +112,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             for channel in list(self.active_channels.values()):
                 if channel.is_idle() and time.monotonic() - begun > GRACE:
                     channel.handle_close()
-        if self.batches:
-            self.batches.stop()
+        if self.group_commit:
+            self.group_commit.stop()
         self.task_dispatcher.shutdown(timeout=1)
         self.asyncore.close_all(self.watch)
         self.watch.close()
@@ -204,7 +204,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             self.give()
         threads = self.task_dispatcher
         queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
-        queued += self.batches.count() if self.batches else 0
+        queued += self.group_commit.count() if self.group_commit else 0
         metrics.board.tell(len(self.active_channels), queued, self.waiting.count())
         now = time.monotonic()
         if now >= self._looks_at:
@@ -234,8 +234,8 @@ def serve(
     sock: socket.socket,
     settings: Settings,
     news: News = nothing,
-    in_passing: InPassing | None = None,
-    together: Together | None = None,
+    inline_read: InlineRead | None = None,
+    transaction: Transaction | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -244,7 +244,10 @@ def serve(
             resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors(hard), hard))
 
     def work(lifeline: int | None = None) -> int:
-        return _work(settings, lambda: Server(make_application(), sock, settings, news, in_passing, together), lifeline)
+        def make_server() -> Server:
+            return Server(make_application(), sock, settings, news, inline_read, transaction)
+
+        return _work(settings, make_server, lifeline)
 
     if settings.workers == 1:
         return work()

@@ -1,6 +1,7 @@
 """What goes back to a client: the answer of the application, or in our envelope that there is none to be had."""
 
 import functools
+import logging
 import os
 import sys
 import time
@@ -11,10 +12,13 @@ from typing import Any
 import msgspec
 
 from service import metrics
-from service.edge import Answered, log
+from service.edge import Answered, Response, Steps
 from service.replies import JSON
 from service.server.reading import Request
 from service.server.unsent import SMALL
+
+log = logging.getLogger("cx.server")
+requests_log = logging.getLogger("cx.requests")
 
 CODES = {
     400: "bad_request",
@@ -30,14 +34,42 @@ class Answer:
     """The answer to a request: once made, the `pieces` that go out, and maybe the last of its connection."""
 
     pieces: tuple[bytes, ...] = ()
+    has_run = False  # in a transaction
 
     def __init__(self, channel: Any, request: Request) -> None:
         self.channel, self.request = channel, request
         asked = request.headers.get("HTTP_CONNECTION", "").lower()
         self.is_last = bool(request.error or asked == "close" or (request.version == "1.0" and asked != "keep-alive"))
 
-    def make(self, is_refused: bool) -> None:
-        """Ask the application, unless the request cannot be read; or have it say that the storage is unavailable."""
+    def prepare(self) -> bool:
+        """Do what comes before the transaction; whether the request goes on in one. Raises NeedsThread."""
+        self._steps: Steps[Response] = self.channel.server.application.steps(self.environ())
+        return self._go_on()
+
+    def run(self) -> None:
+        """Do what belongs into the transaction. For a client that has gone, nothing is done."""
+        self.channel.see_who_is_there()
+        self.has_run = self.channel.connected and self._go_on()
+
+    def finish(self, failure: Exception | None) -> None:
+        """Make the response after the commit, or after its failure."""
+        if self.has_run:
+            self._go_on(failure)
+
+    def _go_on(self, failure: Exception | None = None) -> bool:
+        """Go on to the next step; whether there is one."""
+        try:
+            self._steps.send(failure)
+            return True
+        except StopIteration as end:
+            self.put_together(*end.value)
+        except Exception:  # beyond what the application answers itself
+            log.exception("a request failed")
+            self.is_last = True
+        return False
+
+    def make(self) -> None:
+        """Take all steps at once, or refuse a request that cannot be read."""
         if self.request.error:
             self.refuse()
             return
@@ -47,7 +79,7 @@ class Answer:
             nonlocal told
             told = status, headers
 
-        body = b"".join(self.channel.server.application(self.environ(is_refused), start_response))
+        body = b"".join(self.channel.server.application(self.environ(), start_response))
         self.put_together(*told, body)
 
     def put_together(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
@@ -72,10 +104,10 @@ class Answer:
         headers = [*REFUSED.items(), ("X-Request-ID", request_id), ("Content-Length", str(len(body)))]
         headers += [("Retry-After", "2")] * (error.code == 503)
         metrics.board.answered(metrics.UNROUTED, error.code, 0.0)
-        log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
+        requests_log.info(Answered("-", "-", error.code, 0.0, len(body), metrics.UNROUTED, client, "", request_id))
         self.put_together(f"{error.code} {error.reason}", headers, body)
 
-    def environ(self, is_refused: bool) -> dict[str, Any]:
+    def environ(self) -> dict[str, Any]:
         """What the application is asked (PEP 3333)."""
         request, server, body = self.request, self.channel.server, self.request.get_body_stream()
         body.seek(0)  # it may have been read, and the request begun anew
@@ -96,7 +128,6 @@ class Answer:
             "wsgi.multiprocess": True,
             "wsgi.run_once": False,
             "cx.route": request.route,
-            "cx.is_refused": is_refused,
             "cx.take_room": self.channel.take_room,
             "cx.patience": server.waiting.patience(request.begun),
             **request.headers,

@@ -10,6 +10,7 @@ from waitress.buffers import OverflowableBuffer, TempfileBasedBuffer
 from waitress.channel import ClientDisconnected, HTTPChannel
 
 from service import db
+from service.operations import Runs
 from service.server.answers import Answer
 from service.server.reading import Request
 from service.server.unsent import Rest
@@ -24,7 +25,7 @@ RATE = 1024  # bytes a second
 WHOLE = 300.0  # seconds in which a request must be whole, or an answer read to its end
 UNREAD = 30.0  # seconds in which a client must read on
 TOGETHER = 0.002  # seconds in which an answer waits for others of its turn
-SMALL = 16 * 1024  # bytes of a body that is read in no time
+SMALL = 16 * 1024  # bytes of a body that is read on the event loop
 
 
 class Connection(HTTPChannel):  # type: ignore[misc]
@@ -98,24 +99,48 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         return True
 
     def begin(self, request: Request) -> None:
-        """Have a request answered: here if it merely reads, with others if it writes, or else in a thread of its own.
+        """Have a request answered: on the event loop if it reads, in a group commit if it writes, else in a thread.
 
-        Whatever turns out to take its time is begun anew in one.
+        A read that turns out to write, or to take long, is begun anew in a thread.
         """
         server, request.begun = self.server, time.monotonic()
-        if server.in_passing and (request.error or request.command in ("GET", "HEAD")):
-            try:
-                with server.in_passing():
+        runs = self.runs(request)
+        try:
+            if runs == "read":
+                with server.inline_read():
                     server.made.append((self, self.make()))
-                if self.since - server.made[0][0].since > TOGETHER:
-                    server.give()
-            except db.Elsewhere:
+            elif runs == "write":
+                self.prepare(request)
+            else:
                 server.add_task(self)
-        elif server.batches and request.body_bytes_received <= SMALL:
-            self.server.watch.wake(self)
-            server.batches.add(self)
-        else:
+        except db.NeedsThread:
             server.add_task(self)
+        if server.made and self.since - server.made[0][0].since > TOGETHER:
+            server.give()
+
+    def runs(self, request: Request) -> Runs:
+        """Where a request runs: as its operation declares, as far as the database allows, and its body is small."""
+        operation = request.route.operation if request.route else None
+        if request.error or (request.route and operation is None):
+            runs: Runs = "read"
+        elif operation is None or request.body_bytes_received > SMALL:
+            runs = "slow"
+        else:
+            runs = operation.runs or "slow"
+        can = {"read": self.server.inline_read, "write": self.server.group_commit}
+        return runs if can.get(runs) else "slow"
+
+    def prepare(self, request: Request) -> None:
+        """Begin a request that writes; the rest of it follows in a group commit. Raises NeedsThread."""
+        self.since = time.monotonic()
+        answer = Answer(self, request)
+        with self.server.inline_read():
+            goes_on = answer.prepare()
+        if goes_on:
+            self.server.watch.wake(self)
+            self.server.group_commit.add(answer)
+        else:
+            self.server.made.append((self, answer))
 
     def is_ending(self) -> bool:
         """Whether no more requests are answered here."""
@@ -137,13 +162,13 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         """Answer a request, or put it aside if it waits."""
         self.give(self.make())
 
-    def make(self, *, is_refused: bool = False) -> Answer | None:
+    def make(self) -> Answer | None:
         """The answer to a request, for `give`; none if it was put aside. For who has gone, nothing is done."""
         self.since = time.monotonic()
         answer = Answer(self, self.requests[0])
         try:
             if self.connected:
-                answer.make(is_refused)
+                answer.make()
         except Pause as pause:
             self.is_aside = True
             self.server.waiting.admit(self, pause)

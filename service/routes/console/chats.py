@@ -143,7 +143,7 @@ def _send(caller: Caller, session: ChatSession, body: ChatForm, hearing: Hearing
     own_id = f"console {body.number[:64]}" if body.number else None
     draft = talk.Draft(content, body.is_private, body.reply or None, own_id)
     try:
-        talk.send(caller, session, draft, hearing)
+        talk.send(caller, session, draft, hearing, talk.bot_reply(caller, session, draft, hearing))
     except ClientMessageIdReused:
         raise StaleForm(frame.SENT_BEFORE) from None
     return Moved(f"/console/chats/{session.id}#end")

@@ -1,4 +1,4 @@
-"""Requests in passing and together: which thread answers what, and that nobody loses or gets anything by it."""
+"""Which thread answers which request, reads on the event loop, and group commits."""
 
 import contextlib
 import http.client
@@ -13,9 +13,9 @@ import peewee
 import pytest
 
 from service import db
-from service.db import engine, passing, sqlite
-from service.models import Feedback, LoginAttempt, User
-from service.server import Server, connection, listen
+from service.db import engine, sqlite, time_budget
+from service.models import Feedback, User
+from service.server import Server, connection, group_commit, listen
 from service.settings import Settings
 from tests.conftest import PASSWORD, Client
 from tests.postgres import on_sqlite_alone
@@ -23,43 +23,65 @@ from tests.trouble import another_connection
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT i FROM n"
 SLOW = f"SELECT count(*) FROM ({NUMBERS})"
-HERE, TOGETHER, APART = "server", "batches", "waitress"
+LOOP, GROUP, POOL = "event loop", "group commit", "waitress"
+GROUPED = [LOOP, GROUP, GROUP]  # prepared, run, finished
 
 
 class House:
-    """The service behind a real server in this process, which tells the threads that worked on each request."""
+    """The service behind a real server in this process, which records the threads that worked on each request."""
 
     def __init__(self, application: Any, settings: Settings) -> None:
         self.application, self.threads = application, dict[str, list[str]]()
         self.before_commit: Callable[[], None] = lambda: None
-        self.sizes: list[int] = []  # of the batches
+        self.before_call: Callable[[dict[str, Any]], None] = lambda environ: None
+        self.sizes: list[int] = []  # of the transactions
         self.server = Server(
-            self.answer, listen("127.0.0.1", 0), settings, in_passing=db.in_passing, together=self.together
+            self, listen("127.0.0.1", 0), settings, inline_read=db.inline_read, transaction=self.transaction
         )
         self.port = self.server.socket.getsockname()[1]
         self.is_over = threading.Event()
-        self.thread = threading.Thread(target=self.serve, name=HERE)
+        self.thread = threading.Thread(target=self.serve, name=LOOP)
         self.thread.start()
 
     def serve(self) -> None:
         self.server.run_until(self.is_over.is_set)
         db.close_database()
 
-    def answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def find(self, method: str, path: str) -> Any:
+        return self.application.find(method, path)
+
+    def record(self, environ: dict[str, Any]) -> None:
         key = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO'].removeprefix('/api/v1')}"
         self.threads.setdefault(key, []).append(threading.current_thread().name.partition("-")[0])
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        self.record(environ)
+        self.before_call(environ)
         return self.application(environ, start_response)
 
+    def steps(self, environ: dict[str, Any]) -> Any:
+        """The steps of the application."""
+        steps = self.application.steps(environ.copy())
+
+        def step(failure: Exception | None = None) -> None:
+            self.record(environ)
+            steps.send(failure)
+
+        try:
+            step()
+            yield
+            self.sizes[-1] += 1
+            step()
+            failure = yield
+            step(failure)
+        except StopIteration as end:
+            return end.value
+
     @contextlib.contextmanager
-    def together(self) -> Iterator[Any]:
+    def transaction(self) -> Iterator[Callable[[], None]]:
         self.sizes.append(0)
-        with db.together() as part:
-
-            def counted() -> Any:
-                self.sizes[-1] += 1
-                return part()
-
-            yield counted
+        with db.group_commit() as expect_transaction:
+            yield expect_transaction
             self.before_commit()
 
     def block(self) -> tuple[threading.Event, threading.Event]:
@@ -97,8 +119,9 @@ def told(asking: http.client.HTTPConnection) -> tuple[int, Any]:
 
 @pytest.fixture
 def house(application: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    for name in ("PASSING", "LINGERING"):  # this machine may be busy
-        monkeypatch.setattr(passing, name, 5.0)
+    for name in ("PROCESSOR", "ELAPSED"):  # this machine may be busy
+        monkeypatch.setattr(time_budget, name, 60.0)
+    monkeypatch.setattr(group_commit, "LONGEST", 60.0)
     made = House(application, settings)
     yield made
     made.stop()
@@ -111,11 +134,11 @@ def descriptions() -> list[str]:
 pytestmark = on_sqlite_alone
 
 
-class TestInPassing:
+class TestReadsOnTheEventLoop:
     def test_reads_are_answered_where_requests_come_in(self, house: House, alice: Client) -> None:
         for path in ("/users/me/settings", "/chats", "/notifications", "/nowhere"):
             house.call("GET", path, token=alice.token)
-            assert house.threads[f"GET {path}"] == [HERE]
+            assert house.threads[f"GET {path}"] == [LOOP]
 
     def test_what_has_to_write_is_begun_anew_in_a_thread(self, house: House, alice: Client) -> None:
         login = {"email": alice.user.email, "password": PASSWORD}
@@ -123,7 +146,7 @@ class TestInPassing:
         token = alice.post("/auth/refresh", {"refresh_token": first}).data["tokens"]["access_token"]
         for _ in range(2):  # the first use of a token is noted
             assert house.call("GET", "/users/me", token=token)[0] == 200
-        assert house.threads["GET /users/me"] == [HERE, APART, HERE]
+        assert house.threads["GET /users/me"] == [LOOP, POOL, LOOP]
 
     def test_what_takes_long_is_begun_anew_in_a_thread(
         self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
@@ -134,9 +157,9 @@ class TestInPassing:
 
         find = User.preferences_of
         monkeypatch.setattr(User, "preferences_of", look)
-        monkeypatch.setattr(passing, "PASSING", 0.01)
+        monkeypatch.setattr(time_budget, "PROCESSOR", 0.01)
         assert house.call("GET", "/users/me/settings", token=alice.token)[0] == 200
-        assert house.threads["GET /users/me/settings"] == [HERE, APART]
+        assert house.threads["GET /users/me/settings"] == [LOOP, POOL]
 
     def test_nothing_is_written(self, application: Any, alice: Client) -> None:
         for write in (
@@ -145,7 +168,7 @@ class TestInPassing:
             lambda: db.database.execute_sql("  UPDATE user SET first_name = ''"),
             lambda: db.database.execute_sql("WITH a AS (SELECT 1) DELETE FROM user"),
         ):
-            with pytest.raises(db.Elsewhere), db.in_passing():
+            with pytest.raises(db.NeedsThread), db.inline_read():
                 write()
         assert User.get_by_id(alice.user.id).first_name == alice.user.first_name
         assert not db.database.in_transaction()
@@ -153,12 +176,12 @@ class TestInPassing:
     def test_a_read_stops_when_its_time_is_over_and_the_next_has_its_own(
         self, application: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(passing, "PASSING", 0.02)
+        monkeypatch.setattr(time_budget, "PROCESSOR", 0.02)
         begun = time.monotonic()
-        with db.in_passing(), pytest.raises(peewee.OperationalError, match="interrupted"):
+        with db.inline_read(), pytest.raises(peewee.OperationalError, match="interrupted"):
             db.database.execute_sql(SLOW)
         assert time.monotonic() - begun < 0.2
-        with db.in_passing():
+        with db.inline_read():
             assert User.select().count() == 0
         assert db.database.execute_sql(SLOW).fetchone() == (3_000_000,)
 
@@ -169,20 +192,19 @@ class TestInPassing:
         self, patience: float, order: list[str], house: House, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begun, go_on, seen = threading.Event(), threading.Event(), list[str]()
-        give, application = connection.Connection.give, house.application
+        give = connection.Connection.give
 
-        def hold(environ: dict[str, Any], start_response: Any) -> Any:
+        def hold(environ: dict[str, Any]) -> None:
             if environ["PATH_INFO"].endswith("/first"):
                 begun.set()
                 assert go_on.wait(20)
             seen.append("asked")
-            return application(environ, start_response)
 
         def told_of(channel: Any, answer: Any) -> None:
             seen.append("told")
             give(channel, answer)
 
-        house.application = hold
+        house.before_call = hold
         monkeypatch.setattr(connection, "TOGETHER", patience)
         monkeypatch.setattr(connection.Connection, "give", told_of)
         others = [house.ask("GET", "/nowhere") for _ in range(2)]
@@ -207,12 +229,8 @@ class TestInPassing:
         assert found.count(b"HTTP/1.1 404") == 41
         assert time.monotonic() - begun < 20
 
-    def test_the_database_may_have_no_way_to(self) -> None:
-        with pytest.raises(db.Elsewhere):
-            engine.Engine().in_passing()
-        with pytest.raises(db.Elsewhere):
-            engine.Engine().together()
-        assert not engine.Engine().is_in_passing()
+    def test_need_a_database_that_allows_them(self) -> None:
+        assert not (engine.Engine.reads_inline or engine.Engine.groups_writes or engine.Engine().is_reading_inline())
 
 
 @contextlib.contextmanager
@@ -224,20 +242,20 @@ def somebody_writing() -> Iterator[None]:
 
 
 @on_sqlite_alone
-class TestTogether:
+class TestGroupCommit:
     def test_writes_that_came_meanwhile_have_one_commit(self, house: House, alice: Client) -> None:
         blocked, go_on = house.block()
         first = house.ask("POST", "/feedback", {"description": "first"}, alice.token)
         assert blocked.wait(20)
         others = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(5)]
-        while house.server.batches.count() < 5:
+        while house.server.group_commit.count() < 5:
             time.sleep(0.01)
         assert descriptions() == []
         go_on.set()
         assert [told(asking)[0] for asking in (first, *others)] == [201] * 6
         assert house.sizes == [1, 5]
         assert descriptions() == ["0", "1", "2", "3", "4", "first"]
-        assert house.threads["POST /feedback"] == [TOGETHER] * 6
+        assert sorted(house.threads["POST /feedback"]) == sorted(GROUPED * 6)
 
     def test_it_is_written_as_soon_as_others_have_written(
         self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
@@ -246,7 +264,7 @@ class TestTogether:
         monkeypatch.setattr(sqlite, "BRIEFLY", 60.0)
         with somebody_writing():
             asked = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(3)]
-            while house.server.batches.count() < 2:
+            while house.server.group_commit.count() < 2:
                 time.sleep(0.01)
             looks, sleep = list[float](), time.sleep
             monkeypatch.setattr(time, "sleep", lambda seconds: looks.append(seconds) or sleep(seconds))
@@ -254,7 +272,7 @@ class TestTogether:
                 pass
         assert [told(asking)[0] for asking in asked] == [201] * 3
         assert set(looks) == {sqlite.LOOK} and house.sizes == [3]
-        assert house.threads["POST /feedback"] == [TOGETHER] * 3
+        assert sorted(house.threads["POST /feedback"]) == sorted(GROUPED * 3)
 
     def test_who_may_not_write_for_long_waits_elsewhere(
         self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +280,7 @@ class TestTogether:
         monkeypatch.setattr(sqlite, "BRIEFLY", 0.01)
         with somebody_writing():
             asked = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(3)]
-            while house.threads.get("POST /feedback") != [APART] * 3:
+            while house.threads.get("POST /feedback", []).count(POOL) < 3:
                 time.sleep(0.01)
         assert [told(asking)[0] for asking in asked] == [201] * 3
         assert house.sizes[0] == 0
@@ -297,7 +315,7 @@ class TestTogether:
         status, answer = house.call("POST", "/feedback", {"description": "x"}, alice.token)
         assert (status, answer["error"]["code"]) == (503, "storage_unavailable")
         assert descriptions() == []
-        assert house.threads["POST /feedback"] == [TOGETHER] * 2
+        assert house.threads["POST /feedback"] == GROUPED
         assert house.call("POST", "/feedback", {"description": "y"}, alice.token)[0] == 201
         assert descriptions() == ["y"]
 
@@ -328,24 +346,74 @@ class TestTogether:
         first = house.ask("POST", "/feedback", {"description": "a"}, alice.token)
         assert blocked.wait(20)
         others = [house.ask("POST", "/feedback", {"description": text}, alice.token) for text in ("crash", "b")]
-        while house.server.batches.count() < 2:
+        while house.server.group_commit.count() < 2:
             time.sleep(0.01)
         go_on.set()
         assert [told(asking)[0] for asking in (first, *others)] == [201, 500, 201]
         assert house.sizes == [1, 2]
         assert descriptions()[:2] == ["a", "b"]  # and of the one that crashes after its own write, what that wrote
 
-    def test_what_takes_time_leaves_nothing_behind_and_is_begun_anew(self, house: House, alice: Client) -> None:
-        login = {"email": alice.user.email, "password": "wrong"}
-        assert house.call("POST", "/auth/login", login)[0] == 401
-        assert LoginAttempt.select().count() == 1  # counted once, though it was begun twice
-        assert house.call("POST", "/auth/login", {**login, "password": PASSWORD})[0] == 200
-        assert house.threads["POST /auth/login"] == [TOGETHER, APART] * 2
+    def test_operations_declared_slow_have_a_thread_of_their_own(self, house: House, alice: Client) -> None:
+        login = {"email": alice.user.email, "password": PASSWORD}
+        assert house.call("POST", "/auth/login", login)[0] == 200
+        assert house.threads["POST /auth/login"] == [POOL]
+
+    def test_a_post_that_only_reads_does_not_wait_for_writers(self, house: House, alice: Client) -> None:
+        with db.write():
+            use = {"mcp_server_id": "files", "tool": "read"}
+            status, answer = house.call("POST", "/data-shares/check", use, alice.token)
+        assert (status, answer["data"]["allowed"]) == (200, False)
+        assert house.threads["POST /data-shares/check"] == [LOOP]
+
+    def test_a_request_refused_before_its_handler_does_not_wait_for_writers(self, house: House, alice: Client) -> None:
+        with db.write():
+            assert house.call("POST", "/feedback", {"description": 1}, alice.token)[0] == 400
+            assert house.call("POST", "/feedback", {"description": "x"}, "wrong")[0] == 401
+        assert house.sizes == []
+
+    def test_what_is_left_when_its_time_is_up_waits_for_the_next(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        blocked, go_on = house.block()
+        first = house.ask("POST", "/feedback", {"description": "first"}, alice.token)
+        assert blocked.wait(20)
+        others = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(3)]
+        while house.server.group_commit.count() < 3:
+            time.sleep(0.01)
+        monkeypatch.setattr(group_commit, "LONGEST", 0.0)
+        go_on.set()
+        assert [told(asking)[0] for asking in (first, *others)] == [201] * 4
+        assert house.sizes == [1, 1, 1, 1]
+
+    def test_when_sqlite_rolls_back_in_the_middle_all_are_begun_anew_alone(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        submit = Feedback.submit.__func__  # type: ignore[attr-defined]
+
+        def lose(cls: type[Feedback], *arguments: Any, **columns: Any) -> Any:
+            found = submit(cls, *arguments, **columns)
+            if columns["description"] == "lost" and threading.current_thread().name == GROUP:
+                db.database.connection().rollback()
+                submit(cls, *arguments, **columns)  # a second write of the same request, which begins none of its own
+            return found
+
+        monkeypatch.setattr(Feedback, "submit", classmethod(lose))
+        blocked, go_on = house.block()
+        first = house.ask("POST", "/feedback", {"description": "first"}, alice.token)
+        assert blocked.wait(20)
+        house.before_commit = lambda: None
+        others = [house.ask("POST", "/feedback", {"description": text}, alice.token) for text in ("a", "lost", "b")]
+        while house.server.group_commit.count() < 3:
+            time.sleep(0.01)
+        go_on.set()
+        assert [told(asking)[0] for asking in (first, *others)] == [201] * 4
+        assert descriptions() == ["a", "b", "first", "lost"]
+        assert POOL in house.threads["POST /feedback"]
 
     def test_a_large_body_has_a_thread_of_its_own(self, house: House, alice: Client) -> None:
         large = "x" * connection.SMALL
         assert house.call("POST", "/feedback", {"description": large}, alice.token)[0] in (201, 400)
-        assert house.threads["POST /feedback"] == [APART]
+        assert house.threads["POST /feedback"] == [POOL]
 
     def test_while_another_writes_it_waits_and_reads_go_on(self, house: House, alice: Client) -> None:
         with db.write():
@@ -365,4 +433,4 @@ class TestTogether:
         assert told(asking)[0] == 201
         house.thread.join(20)
         assert not house.thread.is_alive()
-        assert "batches" not in [thread.name for thread in threading.enumerate()]
+        assert GROUP not in [thread.name for thread in threading.enumerate()]
