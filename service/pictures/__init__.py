@@ -1,7 +1,8 @@
 """Avatars: picture bytes of strangers in, small and safe WebP bytes out; the only importer of Pillow.
 
 Nothing of the original file survives but its pixels: what it says of places, cameras and authors is dropped, and what
-it says of orientation and colour is obeyed (contract, section 7).
+it says of orientation is obeyed (contract, section 7). Pixels are taken as sRGB: a colour profile never reaches the
+library in C that would read it.
 """
 
 import io
@@ -36,7 +37,7 @@ def make_avatar(raw: bytes) -> bytes:
         raise Busy
     try:
         parts = take_apart(raw)
-        return _encode(_upright(_square(_decode(parts), parts.profile), orientation_of(parts.exif)))
+        return _encode(_upright(_square(_decode(parts)), orientation_of(parts.exif)))
     except MemoryError:
         log.error("no memory for a picture of %s bytes", len(raw))
         raise Busy from None
@@ -90,13 +91,13 @@ def _first_frame(image: Any) -> "Image":
     return Image.frombuffer(mode, image.size, pixels, "raw", mode, 0, 1)
 
 
-def _square(image: "Image", profile: bytes) -> "Image":
+def _square(image: "Image") -> "Image":
     """The middle of the picture, in the colours of the web."""
     from PIL import ImageOps
 
     image = _resizable(image)
     side = min(*image.size, SIDE)
-    return _in_srgb(ImageOps.fit(image, (side, side)), profile)
+    return _in_rgb(ImageOps.fit(image, (side, side)))
 
 
 def _resizable(image: "Image") -> "Image":
@@ -111,20 +112,10 @@ def _resizable(image: "Image") -> "Image":
     return image.convert(wanted) if wanted else image
 
 
-def _in_srgb(image: "Image", profile: bytes) -> "Image":
-    """Colours as they were meant, without the profile that says so; one that cannot be used is passed over."""
-    from PIL import ImageCms
-
+def _in_rgb(image: "Image") -> "Image":
+    """The picture in a mode that WebP takes."""
     mode = "RGBA" if image.mode == "RGBA" else "RGB"
-    image = image.convert(mode) if image.mode == "RGBX" else image
-    if profile:
-        try:
-            meant = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-            shown = ImageCms.profileToProfile(image, meant, ImageCms.createProfile("sRGB"), outputMode=mode)
-            return shown or image
-        except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
-            pass
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _upright(image: "Image", orientation: int) -> "Image":

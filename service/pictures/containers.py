@@ -14,11 +14,10 @@ MOST = 16_000_000  # pixels
 MOST_REDUCED = 50_000_000  # pixels of a JPEG that is decoded smaller than it is; one of several scans cannot be
 SCANS = 100  # of a JPEG: each costs a pass over all its pixels, and a few bytes
 PIECES = 20_000  # segments or chunks of a file
-PROFILE = 4 * 1024 * 1024  # bytes of a colour profile, unpacked
 
 _MAGIC = {"JPEG": b"\xff\xd8\xff", "PNG": b"\x89PNG\r\n\x1a\n", "WEBP": b"RIFF"}
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")  # of a JPEG; fill bytes, escaped bytes and restarts are none
-_TEM, _SOI, _EOI, _SOS, _APP1, _APP2 = 0x01, 0xD8, 0xD9, 0xDA, 0xE1, 0xE2
+_TEM, _SOI, _EOI, _SOS, _APP1 = 0x01, 0xD8, 0xD9, 0xDA, 0xE1
 _DECODED = {*range(0xC0, 0xD0), _SOS, 0xDB, 0xDC, 0xDD, 0xE0, 0xEE}  # what a decoder of JPEG needs
 _ORIENTATION = 0x0112  # Exif
 
@@ -29,7 +28,6 @@ class Parts(NamedTuple):
     kind: str  # JPEG, PNG or WEBP
     bare: bytes
     exif: bytes = b""
-    profile: bytes = b""
     most: int = MOST  # pixels
 
 
@@ -49,7 +47,7 @@ def take_apart(raw: bytes) -> Parts:
 
 def _take_jpeg_apart(raw: bytes) -> Parts:
     """The first picture of a JPEG: telephones put others behind it (ITU-T T.81, annex B)."""
-    kept, profile, exif = [raw[:2]], list[bytes](), b""
+    kept, exif = [raw[:2]], b""
     scans, at = 0, 2
     for _ in range(PIECES):
         marker = _MARKER.search(raw, at)
@@ -58,7 +56,7 @@ def _take_jpeg_apart(raw: bytes) -> Parts:
         code, at = marker[1][0], marker.end()
         if code == _EOI:
             kept.append(raw[marker.start() : at])
-            return Parts("JPEG", b"".join(kept), exif, _joined(profile), MOST_REDUCED if scans == 1 else MOST)
+            return Parts("JPEG", b"".join(kept), exif, MOST_REDUCED if scans == 1 else MOST)
         if code in (_TEM, _SOI):
             continue
         end = at + int.from_bytes(raw[at : at + 2])
@@ -71,24 +69,15 @@ def _take_jpeg_apart(raw: bytes) -> Parts:
             kept.append(raw[marker.start() : end])
         elif code == _APP1 and content.startswith(b"Exif\0\0"):
             exif = exif or content
-        elif code == _APP2 and content.startswith(b"ICC_PROFILE\0"):
-            profile.append(content[12:])
         if scans > SCANS:
             break
         at = end
     raise ImageUnreadable("The picture is made of too many parts.")
 
 
-def _joined(profile: list[bytes]) -> bytes:
-    """A colour profile from its numbered pieces; of an incomplete one, nothing (ICC.1, annex B.4)."""
-    numbers = [piece[:2] for piece in sorted(profile)]
-    complete = numbers == [bytes([number, len(profile)]) for number in range(1, len(profile) + 1)]
-    return b"".join(piece[2:] for piece in sorted(profile)) if complete else b""
-
-
 def _take_png_apart(raw: bytes) -> Parts:
     """The still picture of a PNG, whose end must be there."""
-    kept, exif, profile = [raw[:8]], b"", b""
+    kept, exif = [raw[:8]], b""
     at = 8
     for _ in range(PIECES):
         kind, end = raw[at + 4 : at + 8], at + 12 + int.from_bytes(raw[at : at + 4])
@@ -100,24 +89,14 @@ def _take_png_apart(raw: bytes) -> Parts:
             kept.append(raw[at:end])
         elif kind == b"eXIf":
             exif = exif or raw[at + 8 : end - 4]
-        elif kind == b"iCCP" and not profile:
-            profile = _unpacked(raw[at + 8 : end - 4].partition(b"\0")[2][1:])
         if kind == b"IEND":
-            return Parts("PNG", b"".join(kept), exif, profile)
+            return Parts("PNG", b"".join(kept), exif)
         at = end
     raise ImageUnreadable("The picture is made of too many parts.")
 
 
-def _unpacked(profile: bytes) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(profile, PROFILE)
-    except zlib.error:
-        return b""
-
-
 def _take_webp_apart(raw: bytes) -> Parts:
-    chunks = webp_chunks(raw)
-    return Parts("WEBP", raw, chunks.get(b"EXIF", b""), chunks.get(b"ICCP", b""))
+    return Parts("WEBP", raw, webp_chunks(raw).get(b"EXIF", b""))
 
 
 def webp_chunks(raw: bytes) -> dict[bytes, bytes]:
