@@ -19,7 +19,7 @@ from service.auth.consent import ConsentRequest
 from service.auth.signing import sign, verify
 from service.auth.tokens import Tokens
 from service.db import write
-from service.errors import InvalidGrant, InvalidToken, StaleForm
+from service.errors import InstallLimitReached, InvalidGrant, InvalidToken, StaleForm
 from service.models import Approval, Ledger, LoginSession
 from service.models.ledger import Kind
 from service.models.people import Caller
@@ -42,7 +42,7 @@ def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
     """Take a person's answer; the address to which the browser takes it.
 
     The same answer again, of a double click, leads to the same address as long as its code is good. Raises StaleForm
-    for a ticket that is not the caller's, too old, or answered otherwise.
+    for a ticket that is not the caller's, too old, or answered otherwise, and InstallLimitReached.
     """
     try:
         number, expires_at, session_id, values = verify("ticket", ticket)
@@ -51,6 +51,8 @@ def answer(caller: Caller, ticket: str, granted: bool, site: str) -> str:
     request = msgspec.convert(values, ConsentRequest)
     if session_id != caller.session_id or expires_at <= clock.now():
         raise StaleForm
+    if granted and not LoginSession.has_room_for(caller.id, request.install_id):
+        raise InstallLimitReached
     with write(number):
         Approval.delete().where(Approval.answered_at <= clock.now() - clock.DAY).execute()
         known = Approval.get_or_none(Approval.id == number)
@@ -117,7 +119,8 @@ def _use(approval: Any, lasts: bool, verifier: str, redirect_uri: str, settings:
     in_time = clock.now() < approval.answered_at + CODE_LIFE
     approval.used_at = clock.now()
     pair = None
-    if proven and in_time and redirect_uri == approval.redirect_uri and lasts:
+    has_room = LoginSession.has_room_for(approval.user_id, approval.install_id)
+    if proven and in_time and redirect_uri == approval.redirect_uri and lasts and has_room:
         replaced = LoginSession.end_install(approval.user_id, approval.install_id)
         session = tokens.open_session(
             approval.user_id,

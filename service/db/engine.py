@@ -145,6 +145,10 @@ class Engine:
         """The rows of all `parts`, the nearest first, none of them before it is asked for."""
         raise NotImplementedError
 
+    def byte_length(self, column: Any) -> Any:
+        """How many bytes a text has, as SQL."""
+        raise NotImplementedError
+
     def page_keys(self, order: Sequence[Order]) -> list[Any]:
         """What the parts of a page must select beside the rows."""
         return []

@@ -42,15 +42,17 @@ def page(
     order: Sequence[Order],
     after: Position,
     limit: int,
+    *,
+    goes_on: bool = True,
     **counts: int | Prepared,
 ) -> Page[Any]:
     """Rows of `query` in `order` after a position, at most `limit`, rendered in one statement that returns one row.
 
     A page ends before a row with which it would have more than PAGE_BYTES; it has at least one row.
 
-    The columns of `order` must be members of the document; together they are unique. Rows are parted by a newline,
-    which JSON text never holds, so the last one is found without parsing the others. Queries among `counts` are counted
-    in the same statement, and so at the same moment.
+    The columns of `order` must be members of the document, unless the list never `goes_on` after this page; together
+    they are unique. Rows are parted by a newline, which JSON text never holds, so the last one is found without parsing
+    the others. Queries among `counts` are counted in the same statement, and so at the same moment.
     """
     known = {name: count for name, count in counts.items() if isinstance(count, int)}
     asked = {name: count for name, count in counts.items() if isinstance(count, Prepared)}
@@ -79,6 +81,8 @@ def page(
         return Page(b"[%b]" % (text or b""), (), **known)
     if fit > limit:
         text = text[: text.rindex(b",\n")]  # the one row too many only told that more follow
+    if not goes_on:
+        return Page(b"[%b]" % text, (), **known)
     last = msgspec.json.decode(text[text.rfind(b"\n") + 1 :], type=_key_of(*(part.column.name for part in order)))
     return Page(b"[%b]" % text, msgspec.structs.astuple(last), **known)
 

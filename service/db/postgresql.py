@@ -233,6 +233,9 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         rows = f'SELECT "row", {fits} AS fits FROM ({rows}) AS page'
         return f"SELECT count(*), {joined}, count(*) FILTER (WHERE fits) FROM ({rows}) AS page"
 
+    def byte_length(self, column: Any) -> Any:
+        return peewee.fn.octet_length(column)
+
     def byte_limit(self, rows: int) -> int:
         return PAGE_BYTES
 

@@ -239,6 +239,9 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         guarded = f'CASE WHEN {size} > ? THEN abs(-9223372036854775807 - ({size} > 0)) ELSE "row" END'
         return f"SELECT count(*), CAST(group_concat({guarded}, ',\n') AS BLOB), count(*) FROM ({_all(parts)}) AS page"
 
+    def byte_length(self, column: Any) -> Any:
+        return peewee.fn.length(column.cast("BLOB"))  # which older libraries have no function of its own for
+
     def byte_limit(self, rows: int) -> int:
         return (INLINE_BYTES if self.is_reading_inline() else PAGE_BYTES) // rows
 

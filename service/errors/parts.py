@@ -171,6 +171,12 @@ class StaleForm(BadRequest):
     code = "stale_form"
 
 
+class InstallLimitReached(BadRequest):
+    """A user lets at most 100 command-line clients act for them; revoke one first."""
+
+    code = "install_limit_reached"
+
+
 class InvalidGrant(BadRequest):
     """The code or token is not valid, has expired, was used, or belongs to another request."""
 

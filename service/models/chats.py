@@ -35,6 +35,7 @@ OVER = ("resolved", "ended", "closed")
 STATUSES = (*LIVE, *OVER, "archived")
 
 PIN_LIMIT = 100  # of the messages of a session that its customer sees, and as many of its private notes
+PIN_BYTES = 1_792 * 1024  # of the contents of either; all pinned messages are one response
 PURGED = "gdpr_purged"
 
 
@@ -190,6 +191,15 @@ class Message(Table):
             ChatSession.touch(self.chat_session_id, is_private=self.is_private)
         return bool(changed)
 
+    def expect_pin_room(self, **changed: str) -> None:
+        """Raises PinLimitReached where all pinned messages would be too large with this one as it will be."""
+        *_, size = _pinned(self.chat_session_id, is_private=self.is_private).row()
+        contents = {name: getattr(self, name) for name in CONTENTS}
+        counted = sum(map(len, contents.values())) if self.pinned_at else 0
+        growth = sum(map(len, {**contents, **changed}.values())) - counted
+        if growth > 0 and size + growth > PIN_BYTES:
+            raise PinLimitReached(f"The contents of pinned messages have at most {PIN_BYTES} bytes of JSON together.")
+
     def pin(self) -> None:
         """Pin the message; a second time changes nothing."""
         with write(self.chat_session_id):
@@ -197,9 +207,10 @@ class Message(Table):
             if now is None or now.deleted_at:
                 raise MessageNotFound
             if now.pinned_at is None:
-                pins, newest = _pinned(self.chat_session_id, is_private=now.is_private).row()
+                pins, newest, _ = _pinned(self.chat_session_id, is_private=now.is_private).row()
                 if pins >= PIN_LIMIT:
                     raise PinLimitReached
+                now.expect_pin_room()
                 # Later than every other in its session, until time ends, so that the last is known.
                 moment = max(clock.now(), clock.milliseconds(newest) + 1 if newest else 0)
                 self._change(pinned_at=clock.timestamp(min(moment, clock.LAST)))
@@ -244,10 +255,15 @@ def _changed(id: str, *values: Any, columns: tuple[str, ...], pinned: bool) -> A
 
 @prepared
 def _pinned(session_id: str, *, is_private: bool) -> Any:
-    """The number of pinned messages, or notes, of a session, and its newest pin, deleted messages included."""
+    """The number of pinned messages, or notes, of a session, its newest pin, deleted ones included, and their bytes.
+
+    The contents are arrays of integers, so they have as many bytes as characters.
+    """
     counted = Message.deleted_at.is_null() & (Message.is_private if is_private else ~Message.is_private)
     live = peewee.fn.count(Message.id).filter(counted)
-    pinned = Message.select(live, peewee.fn.max(Message.pinned_at)).where(Message.chat_session_id == session_id)
+    length = sum((peewee.fn.length(getattr(Message, name)) for name in CONTENTS), peewee.SQL("0"))
+    size = peewee.fn.coalesce(peewee.fn.sum(length).filter(counted), 0)
+    pinned = Message.select(live, peewee.fn.max(Message.pinned_at), size).where(Message.chat_session_id == session_id)
     return pinned.where(Message.pinned_at.is_null(False))
 
 

@@ -110,7 +110,8 @@ def send(caller: Caller, session: ChatSession, draft: Draft, hearing: Hearing, h
 def edit(caller: Caller, message: Message, content: str) -> Raw:
     """Put other words into a message of the caller's own, whose first ones are kept; the message, rendered.
 
-    Whatever repeats the words follows, and translations of the old ones go. Raises Forbidden or MessageGone.
+    Whatever repeats the words follows, and translations of the old ones go. Raises Forbidden, MessageGone or
+    PinLimitReached.
     """
     if message.sender_id != caller.id:
         raise Forbidden(concealed=MessageNotFound)
@@ -122,10 +123,11 @@ def edit(caller: Caller, message: Message, content: str) -> Raw:
         if content != before.content:
             text, now = text_in(content), clock.timestamp()
             first = before.content if before.original_content == EMPTY else before.original_content
-            texts = {"plain_text": text, "search_text": formats.fold(text), "translations": EMPTY}
-            Message.update(content=content, original_content=first, edited_at=now, updated_at=now, **texts).where(
-                own
-            ).execute()
+            contents = {"content": content, "original_content": first, "translations": EMPTY}
+            if before.pinned_at:
+                before.expect_pin_room(**contents)
+            texts = {"plain_text": text, "search_text": formats.fold(text)}
+            Message.update(edited_at=now, updated_at=now, **contents, **texts).where(own).execute()
             after = Message.get(own)
             ChatSession.touch(after.chat_session_id, is_private=after.is_private)
             _quotes_told(after.id, clock.now()).run_all()

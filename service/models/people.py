@@ -30,6 +30,8 @@ from service.fields import (
 from service.models.ledger import MISUSES, OPERATOR, SERVICE, Kind, Ledger
 from service.models.news import Newsworthy
 
+INSTALL_LIMIT = 100  # command-line clients of a user, which are one response
+
 
 class Caller(NamedTuple):
     """Who is asking: a user through one of its login sessions."""
@@ -213,6 +215,12 @@ class LoginSession(Table):
         """The logins of a user's command-line clients, the newest first."""
         held = cls.ended_at.is_null() & (cls.expires_at > clock.now()) & cls.install_id.is_null(False)
         return list(cls.select().where(cls.user_id == user_id, held).order_by(cls.created_at.desc(), cls.id))
+
+    @classmethod
+    def has_room_for(cls, user_id: str, install_id: str) -> bool:
+        """Whether a user may let a command-line client in: one that is in already, or as long as there are few."""
+        others = {login.install_id for login in cls.installs_of(user_id)} - {install_id}
+        return len(others) < INSTALL_LIMIT
 
     @classmethod
     def reach(cls, caller: Caller, id: str, *above: Any) -> "LoginSession":

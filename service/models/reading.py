@@ -1,5 +1,6 @@
 """What readers of chats meet: their sessions and what is new in them, and what an AI is given."""
 
+import itertools
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -8,7 +9,22 @@ import peewee
 from msgspec import Struct
 
 from service import clock
-from service.db import Order, Page, Position, Prepared, Table, fixed, padded, page, prepared, snapshot, sum_of, write
+from service.db import (
+    NeedsThread,
+    Order,
+    Page,
+    Position,
+    Prepared,
+    Table,
+    database,
+    fixed,
+    padded,
+    page,
+    prepared,
+    snapshot,
+    sum_of,
+    write,
+)
 from service.fields import Sortable, Stamp, Ulid, Uuid, reference
 from service.models.chats import PIN_LIMIT, STATUSES, ChatSession, Message
 from service.models.languages import languages_of
@@ -18,7 +34,10 @@ from service.models.reach import Part, parts_of, sessions_within
 
 UNREAD_MOST = 100  # unread messages that are counted
 PREVIEW = 200  # characters of a text that stand for a message elsewhere
+CONTEXT_LENGTH = 512 * 1024  # characters of all its texts; the newest one is there however long it is
 CONTEXT_DEPTH = 1_000  # messages that are looked at for what an AI may see
+
+SHORT = 128 * 1024  # characters of a context that are read and written in no time
 
 LIVE = Message.deleted_at.is_null()
 PUBLIC = LIVE & ~Message.is_private
@@ -149,7 +168,7 @@ def pinned_messages(caller: Caller, session: ChatSession) -> msgspec.Raw:
     order = [Order(Message.pinned_at, descending=True), Order(Message.id, descending=True)]
     staff = caller.is_staff(session.app_id)
     found = _messages(session.id, staff=staff, pinned=True)
-    return page(found, order, Position(), 2 * PIN_LIMIT if staff else PIN_LIMIT).rows
+    return page(found, order, Position(), 2 * PIN_LIMIT if staff else PIN_LIMIT, goes_on=False).rows
 
 
 @prepared
@@ -174,7 +193,11 @@ def context(session: ChatSession, limit: int) -> Context:
     """What an AI may see: nothing that was deleted or purged, no private notes, nothing to be read only once."""
     with snapshot():
         bottom = _newest(session.id, staff=False, depth=CONTEXT_DEPTH).value() or ""
-        rows = _told(session.id, bottom, limit).rows()
+        lengths = [length for _, length in _told(session.id, bottom, limit, lengths=True).rows()]
+        fitting = sum(total <= CONTEXT_LENGTH for total in itertools.accumulate(lengths))
+        if sum(lengths) > SHORT and database.is_reading_inline():
+            raise NeedsThread
+        rows = _told(session.id, bottom, max(fitting, 1)).rows()
         languages = languages_of(session)
     roles: dict[str, Literal["user", "system"]] = {"user": "user", "system": "system"}
     messages = [ContextMessage(id, roles.get(who, "assistant"), *more) for id, who, *more in reversed(rows)]
@@ -182,8 +205,10 @@ def context(session: ChatSession, limit: int) -> Context:
 
 
 @prepared
-def _told(session_id: str, bottom: str, most: int) -> Any:
-    found = Message.select(Message.id, Message.sender_type, Message.plain_text, Message.created_at)
+def _told(session_id: str, bottom: str, most: int, *, lengths: bool = False) -> Any:
+    length = peewee.fn.length(Message.plain_text)
+    shown = (Message.id, Message.sender_type, Message.plain_text, Message.created_at)
+    found = Message.select(Message.id, length) if lengths else Message.select(*shown)
     found = found.where(Message.chat_session_id == session_id, PUBLIC, Message.id >= bottom)
     found = found.where(Message.plain_text != "", ~Message.is_read_once, Message.gdpr_purged_at.is_null())
     return found.order_by(NEWEST_FIRST.sql()).limit(sum_of(most))

@@ -7,7 +7,7 @@ import peewee
 from msgspec import Meta, Raw, Struct
 
 from service import clock
-from service.db import Order, Page, Position, Table, page, render, snapshot, write
+from service.db import Order, Page, Position, Table, database, page, render, snapshot, write
 from service.errors import ConversationNotFound, Forbidden, GrantLimitReached, GrantNotFound, InvalidBody
 from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, reference
 from service.models.chats import ChatSession
@@ -15,7 +15,7 @@ from service.models.ledger import Kind, Ledger
 from service.models.people import Caller
 
 ACTIVE_LIMIT = 500
-ALL = 1_000_000  # nobody is to miss a grant that holds
+ACTIVE_BYTES = 2 * 1024 * 1024  # of the tools and scope_meta of all active grants, which are one response
 ANY_TOOL = "*"
 
 
@@ -93,17 +93,38 @@ class DataShare(Table):
             own = ChatSession.select().where(ChatSession.user_id == user_id)
             if conversation and not own.where(ChatSession.conversation_id == conversation).exists():
                 raise ConversationNotFound
-            if cls.select().where(cls.user_id == user_id, cls.active()).count() >= ACTIVE_LIMIT:
+            grant = cls(user_id=user_id, granted_at=now, **columns)
+            total: Any = cls.select(peewee.fn.count(cls.id), cls._size()).where(cls._active_of(user_id))
+            ((number, size),) = list(total.tuples())
+            if number >= ACTIVE_LIMIT:
                 raise GrantLimitReached
-            grant = cls.create(user_id=user_id, granted_at=now, **columns)
+            if size + len(f"{grant.allowed_tools}{grant.scope_meta}".encode()) > ACTIVE_BYTES:
+                told = f"The tools and scope_meta of active grants have at most {ACTIVE_BYTES} bytes of JSON together."
+                raise GrantLimitReached(told)
+            grant.save(force_insert=True)
             grant._record("data_share_created", user_id)
             return grant
 
     @classmethod
     def active_of(cls, user_id: str) -> Raw:
-        """The grants of a user that hold now, the newest first, rendered; all, though an import may bring too many."""
-        active = cls.select().where(cls.user_id == user_id, cls.active())
-        return page(active, [Order(cls.granted_at, True), Order(cls.id, True)], Position(), ALL).rows
+        """The grants of a user that hold now, the newest first, rendered.
+
+        An import may bring more than can be given: all of them, as far as a page has room for their bytes.
+        """
+        active = cls.select().where(cls._active_of(user_id))
+        order = [Order(cls.granted_at, True), Order(cls.id, True)]
+        found = page(active, order, Position(), ACTIVE_LIMIT)
+        return page(active, order, Position(), active.count()).rows if found.next_key else found.rows
+
+    @classmethod
+    def _active_of(cls, user_id: str) -> Any:
+        return (cls.user_id == user_id) & cls.active()
+
+    @classmethod
+    def _size(cls) -> Any:
+        """The bytes of what a grant may hold much of, of all grants that are selected."""
+        size = sum((database.byte_length(column) for column in (cls.allowed_tools, cls.scope_meta)), peewee.SQL("0"))
+        return peewee.fn.coalesce(peewee.fn.sum(size), 0)
 
     @classmethod
     def past_of(cls, user_id: str, after: Position, limit: int) -> "Page[DataShare]":
