@@ -483,6 +483,68 @@ class TestAChat:
             assert do(browser, chat(session), act="send", text="x", reply=note.id).status == 400
         assert "a note is answered by notes only" in browser.text
 
+    def test_keeps_the_choice_of_a_private_note(self, agent: Client, session: ChatSession, say: Any, at: Begin) -> None:
+        browser, message = at(agent), say("Hello")
+        ticked = re.compile(r'name="is_private" value="true" checked')
+
+        def is_note(reply: Reply) -> bool:
+            return bool(ticked.search(reply.raw.decode()))
+
+        assert not is_note(browser.open(chat(session)))
+        do(browser, chat(session), act="send", text="A note", is_private="true")
+        assert browser.path == f"{chat(session)}?note=true#end"
+        assert is_note(browser.reply)
+        for path in re.findall(rf'(?:href|action)="({chat(session)}[^"]*)"', browser.reply.raw.decode()):
+            assert "note=true" in path
+        noted = f"{chat(session)}?note=true"
+        for form in ({"act": "pin"}, {"act": "unpin"}, {"act": "read"}, {"act": "status", "status": "pending"}):
+            reply = browser.ask("POST", noted, {**tickets_of(browser, noted), **form, "message": message.id})
+            assert reply.status == 200
+            assert is_note(reply)
+        refused = browser.ask("POST", noted, {**tickets_of(browser, noted), "act": "send", "is_private": "true"})
+        assert refused.status == 400
+        assert is_note(refused)
+        do(browser, noted, act="send", text="No note")
+        assert browser.path == f"{chat(session)}#end"
+        assert not is_note(browser.reply)
+
+    def test_offers_no_private_notes_to_customers(self, alice: Client, session: ChatSession, at: Begin) -> None:
+        assert "rivate note" not in at(alice).open(f"{chat(session)}?note=true").raw.decode()
+
+    def test_shows_the_same_messages_after_every_form(
+        self, alice: Client, session: ChatSession, say: Any, at: Begin
+    ) -> None:
+        with db.write():
+            ids = [say(f"line {number}", sender_id=alice.user.id).id for number in range(120)]
+        browser = at(alice)
+        for query in (f"?before={ids[80]}", f"?after={ids[20]}", f"?at={ids[50]}", ""):
+            path = f"{chat(session)}{query}"
+            shown = re.findall(r'id="m-(\w+)"', browser.open(path).raw.decode())
+            for form in ({"act": "pin"}, {"act": "unpin"}, {"act": "edit", "text": "Other words"}):
+                browser.ask("POST", path, {**tickets_of(browser, path), **form, "message": shown[7]})
+                assert browser.path.endswith(f"#m-{shown[7]}")
+                assert re.findall(r'id="m-(\w+)"', browser.reply.raw.decode()) == shown
+            browser.ask("POST", path, {**tickets_of(browser, path), "act": "delete", "message": shown[7]})
+            assert browser.path.endswith(f"#m-{shown[6]}")
+            assert set(shown) - set(re.findall(r'id="m-(\w+)"', browser.reply.raw.decode())) == {shown[7]}
+
+    def test_shows_the_end_after_its_only_message_was_deleted(
+        self, alice: Client, session: ChatSession, say: Any, at: Begin
+    ) -> None:
+        browser, message = at(alice), say("Alone", sender_id=alice.user.id)
+        reply = do(browser, chat(session), act="delete", message=message.id)
+        assert browser.path == f"{chat(session)}?done=deleted#end"
+        assert "Write the first message below." in reply.raw.decode()
+
+    def test_asks_for_no_first_message_when_it_is_archived(
+        self, alice: Client, session: ChatSession, at: Begin
+    ) -> None:
+        browser = at(alice)
+        assert "Write the first message below." in browser.open(chat(session)).raw.decode()
+        reply = do(browser, chat(session), act="status", status="archived")
+        assert "takes no more messages" in reply.raw.decode()
+        assert "first message" not in reply.raw.decode()
+
     def test_gives_a_message_other_words(self, alice: Client, session: ChatSession, say: Any, at: Begin) -> None:
         browser = at(alice)
         mine = say("Helo", sender_id=alice.user.id)
@@ -520,7 +582,7 @@ class TestAChat:
             for path in (chat(session), f"{chat(session)}?at={gone.id}", "/", "/console/search?q=words"):
                 html = at(person).open(path).raw.decode()
                 assert "Gone words" not in html and "Purged words" not in html
-        assert "This message was removed for good." in at(alice).open(chat(session)).raw.decode()
+        assert "This message was removed permanently." in at(alice).open(chat(session)).raw.decode()
 
     @pytest.mark.parametrize(
         ("content", "shown"),
@@ -595,9 +657,9 @@ class TestAChat:
     def test_moves_to_any_status(self, alice: Client, session: ChatSession, at: Begin) -> None:
         browser = at(alice)
         for status, said in (
-            ("resolved", "The chat has ended."),
-            ("pending", "another one now"),
-            ("archived", "put away"),
+            ("resolved", "Chat ended."),
+            ("pending", "Status changed."),
+            ("archived", "Chat archived."),
         ):
             assert said in do(browser, chat(session), act="status", status=status).raw.decode()
             assert ChatSession.get().status == status
@@ -1001,7 +1063,7 @@ class TestTheAccount:
             assert told(reply)
             assert not [word for word in form.values() if f'"{word}"' in reply.raw.decode()]
         form = {"current_password": PASSWORD, "new_password": "correct horse"}
-        assert "another one now" in do(browser, "/console/account", act="password", **form).raw.decode()
+        assert "Password changed." in do(browser, "/console/account", act="password", **form).raw.decode()
         assert alice.get("/users/me").error == (401, "invalid_token")
         assert browser.open("/").status == 200
 

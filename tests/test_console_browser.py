@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests import household as h
 from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
@@ -18,6 +18,7 @@ ADA = {"id": h.uuid(14), "email": "ada@example.com", "first_name": "Ada", "role"
 LONG = h.uuid(35)  # a chat session with many messages
 RTL = "שלום! איפה החבילה שלי? أين الطرد؟"
 EVERYWHERE = [(colours, width) for colours in (LIGHT, DARK) for width in (WIDE, NARROW)]
+WRITING = re.compile("Your (message|private note)")
 CHAT = f"/console/chats/{h.SESSION}"
 PAGES = {
     "alice": {
@@ -100,13 +101,16 @@ def message(page: Page, text: str) -> Locator:
 def choose(page: Page, text: str, what: str) -> None:
     """Do something with a message, from its menu."""
     one = message(page, text)
-    one.locator("summary").click()
+    one.locator(".more > summary").click()
+    if what == "Delete":
+        one.locator(".ask > summary").click()
+        what = "Delete message"
     one.get_by_role("link" if what in ("Reply", "Edit") else "button", name=what, exact=True).click()
 
 
 def write(page: Page, text: str) -> None:
-    page.get_by_label("Your message").fill(text)
-    page.get_by_role("button", name="Send").click()
+    page.get_by_label(WRITING).fill(text)
+    page.get_by_role("button", name=re.compile("Send|Add private note")).click()
     expect(message(page, text)).to_be_visible()
 
 
@@ -123,7 +127,7 @@ def test_a_working_day_of_a_customer(enter: Callable[..., Visit], server: Served
     expect(message(page, RTL).locator(".words")).to_have_css("direction", "rtl")
     write(page, "Helo")
     choose(page, "Helo", "Edit")
-    expect(page.get_by_label("What it shall say")).to_be_focused()
+    expect(page.get_by_label("Message text")).to_be_focused()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.type("Hello again")
     page.keyboard.press("Enter")
@@ -151,7 +155,7 @@ def test_a_working_day_of_a_customer(enter: Callable[..., Visit], server: Served
     expect(page.get_by_label("Title")).to_have_value("Tea with Bob")
     page.get_by_label("Ends").fill("2990-07-01T11:00")
     page.get_by_role("button", name="Add it").click()
-    expect(page.get_by_role("status")).to_have_text("Added to your calendar.")
+    expect(page.get_by_role("status")).to_have_text("Event added.")
     page.get_by_role("button", name="Delete Tea with Bob").click()
     expect(page.get_by_text("Tea with Bob")).to_have_count(0)
     go(page, "Data shares")
@@ -171,10 +175,10 @@ def test_a_working_day_of_a_customer(enter: Callable[..., Visit], server: Served
     page.get_by_role("link", name="Change your picture").click()
     picture = {"name": "me.png", "mimeType": "image/png", "buffer": h.picture(side=64)}
     page.get_by_label("New picture").set_input_files(picture)
-    page.get_by_role("button", name="Show this picture").click()
-    expect(page.get_by_role("status")).to_contain_text("picture")
+    page.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("status")).to_have_text("Picture updated.")
     assert page.locator("main img").evaluate("image => image.complete && image.naturalWidth") == 64
-    page.get_by_role("button", name="Take the picture away").click()
+    page.get_by_role("button", name="Remove picture").click()
     expect(page.locator("main img")).to_have_count(0)
     go(page, "Settings")
     page.get_by_label("Theme").select_option("dark")
@@ -186,7 +190,7 @@ def test_a_working_day_of_a_customer(enter: Callable[..., Visit], server: Served
     token = server.log_in()
     go(page, "Account")
     page.get_by_role("main").get_by_role("button", name="End the login").first.click()
-    expect(page.get_by_role("status")).to_have_text("That login has ended.")
+    expect(page.get_by_role("status")).to_have_text("Session signed out.")
     assert server.call("GET", "/api/v1/users/me", token=token).status == 401
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
@@ -200,8 +204,9 @@ def test_a_working_day_of_an_agent(enter: Callable[..., Visit]) -> None:
     page.reload()
     page.get_by_role("main").get_by_role("link", name="Alice").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Chat with Alice")
-    page.get_by_label("Private note").check()
+    page.get_by_label("Private note", exact=True).check()
     write(page, "She has a warranty.")
+    page.get_by_label("Private note", exact=True).uncheck()
     choose(page, "My lamp is broken.", "Reply")
     expect(page.get_by_label("Your message")).to_be_focused()
     page.keyboard.type("A new one is on its way.")
@@ -213,7 +218,7 @@ def test_a_working_day_of_an_agent(enter: Callable[..., Visit]) -> None:
     # Another chat has ended meanwhile, as the customer is told.
     page.get_by_text("Manage").click()
     page.get_by_role("button", name="End the chat").click()
-    expect(page.get_by_role("status")).to_have_text("The chat has ended.")
+    expect(page.get_by_role("status")).to_have_text("Chat ended.")
     customer.open("/console/notifications")
     expect(customer.page.get_by_role("link", name="Your chat is resolved")).to_be_visible()
     customer.open(f"{CHAT}#end")
@@ -280,7 +285,8 @@ def test_everything_works_without_scripts(width: int, enter: Callable[..., Visit
     page.get_by_text("Manage").click()
     page.get_by_label("Status").select_option("snoozed")
     page.get_by_role("button", name="Change").click()
-    expect(page.get_by_role("status")).to_contain_text("status")
+    expect(page.get_by_role("status")).to_have_text("Status changed.")
+    page.wait_for_load_state()  # before its styles are there, other links are visible
     if width == NARROW:
         page.get_by_role("button", name="Menu").click()
     page.get_by_role("link", name="Notifications").last.click()
@@ -310,12 +316,12 @@ def test_the_keyboard_is_enough(enter: Callable[..., Visit]) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Search")
     page.goto(f"{page.url.partition('/console')[0]}/console/chats/{LONG}#end")
-    page.locator(".message .more summary").last.focus()
+    page.locator(".message .more > summary").last.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Delete").last).to_be_visible()
+    expect(page.locator(".ask > summary").last).to_be_visible()
     page.keyboard.press("Escape")
-    expect(page.get_by_role("button", name="Delete").last).to_be_hidden()
-    expect(page.locator(".message .more summary").last).to_be_focused()
+    expect(page.locator(".ask > summary").last).to_be_hidden()
+    expect(page.locator(".message .more > summary").last).to_be_focused()
 
 
 def test_an_open_chat_shows_what_is_new(enter: Callable[..., Visit], server: Served) -> None:
@@ -366,12 +372,12 @@ def test_a_first_message_is_shown(enter: Callable[..., Visit], server: Served) -
     customer = server.log_in("alice@example.com")
     made = server.call("POST", "/api/v1/chats", {"app_id": h.SHOP}, customer).data["id"]
     page = guest.open(f"/console/chats/{made}")
-    expect(page.get_by_text("Nothing said yet")).to_be_visible()
+    expect(page.get_by_text("No messages")).to_be_visible()
     server.call("POST", f"/api/v1/chats/{made}/messages", {"content": {"text": "Welcome!"}}, token)
     expect(message(page, "Welcome!")).to_be_visible(timeout=10_000)
-    expect(page.get_by_text("Nothing said yet")).to_have_count(0)
+    expect(page.get_by_text("No messages")).to_have_count(0)
     server.call("DELETE", f"/api/v1/chats/{made}", token=customer)
-    expect(page.get_by_text("This chat was put away")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("This chat is archived")).to_be_visible(timeout=10_000)
 
 
 def test_the_inbox_shows_what_is_new(enter: Callable[..., Visit], server: Served) -> None:
@@ -437,6 +443,165 @@ def test_paging_keeps_the_place(enter: Callable[..., Visit]) -> None:
     page.goto(f"{page.url.partition('?')[0]}?at=01JD4Q9M200000000000000000#m-01JD4Q9M200000000000000000")
     expect(message(page, "line 20").first).to_be_in_viewport()
     choose(page, "line 20", "Pin")
+    expect(page.get_by_role("status")).to_have_text("Pinned.")
     expect(message(page, "line 20").first).to_be_in_viewport()
     choose(page, "line 20", "Unpin")
     expect(page.get_by_text("1 pinned")).to_have_count(0)
+
+
+def test_a_private_note_is_followed_by_private_notes(enter: Callable[..., Visit], server: Served) -> None:
+    guest, customer = enter("agent"), server.log_in()
+    page = guest.open(f"{CHAT}#end")
+    public = guest.colour(".composer")
+    expect(page.get_by_label("Your message")).to_be_focused()
+    page.get_by_label("Private note", exact=True).check()
+    assert guest.colour(".composer") != public
+    expect(page.get_by_text("only staff can read it")).to_be_visible()
+    page.get_by_label("Your private note").focus()
+    for text in ("The first note", "The second note"):
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+    for text in ("The first note", "The second note"):
+        expect(message(page, text)).to_have_class("message own private")
+    # Whatever is done next, the choice stays: it is in the address.
+    choose(page, "The first note", "Pin")
+    expect(page.get_by_role("status")).to_have_text("Pinned.")
+    for _ in range(2):
+        expect(page.get_by_role("button", name="Add private note")).to_be_visible()
+        assert guest.colour(".composer") != public
+        page.reload()
+    choose(page, "The first note", "Delete")
+    choose(page, "The second note", "Reply")
+    page.get_by_role("link", name="Cancel reply").click()
+    expect(page.get_by_role("link", name="Cancel reply")).to_have_count(0)
+    write(page, "The third note")
+    expect(message(page, "The third note")).to_have_class("message own private")
+    page.get_by_label("Private note", exact=True).uncheck()
+    assert guest.colour(".composer") == public
+    write(page, "For the customer")
+    expect(message(page, "For the customer")).to_have_class("message own")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    read = server.call("GET", f"/api/v1/chats/{h.SESSION}/messages?limit=100", token=customer).data
+    assert [bytes(one["content"]).decode() for one in read if b"note" in bytes(one["content"])] == []
+
+
+def test_a_private_note_is_followed_by_private_notes_without_scripts(
+    enter: Callable[..., Visit], server: Served
+) -> None:
+    guest = enter("agent", java_script_enabled=False)
+    page = guest.open(f"{CHAT}#end")
+    public = guest.colour(".composer")
+    page.get_by_label("Private note", exact=True).check()
+    assert guest.colour(".composer") != public
+    write(page, "A note without scripts")
+    assert guest.colour(".composer") != public
+    choose(page, "A note without scripts", "Pin")
+    expect(page.get_by_role("status")).to_have_text("Pinned.")
+    page.get_by_role("link", name="Refresh").click()
+    write(page, "Another without scripts")
+    for text in ("A note without scripts", "Another without scripts"):
+        expect(message(page, text)).to_have_class("message own private")
+
+
+def test_what_is_typed_after_sending_is_sent_next(enter: Callable[..., Visit]) -> None:
+    page = enter("alice").page
+    page.goto(f"{page.url}console/chats/{h.BUSY}#end")
+    expect(page.get_by_label("Your message")).to_be_focused()
+    held: list[Route] = []
+
+    def hold_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/console/chats/*", hold_first)
+    page.keyboard.type("Fluent one")
+    page.keyboard.press("Enter")
+    page.keyboard.type("Fluent two")
+    page.keyboard.press("Enter")
+    page.keyboard.type("Fluent three")
+    expect(page.get_by_label("Your message")).to_have_value("Fluent three")
+    held[0].continue_()
+    for text in ("Fluent one", "Fluent two"):
+        expect(message(page, text)).to_have_count(1)
+        expect(message(page, text).locator(".words")).to_have_text(text)
+    expect(page.get_by_label("Your message")).to_have_value("Fluent three")
+    expect(page.get_by_label("Your message")).to_be_focused()
+    expect(message(page, "Fluent two")).to_be_in_viewport()
+
+
+def test_a_message_that_is_not_sent_is_kept(enter: Callable[..., Visit]) -> None:
+    guest = enter("alice")
+    page = guest.open(f"/console/chats/{h.BUSY}#end")
+    guest.expected += ("net::ERR", "503")
+    for answer in (lambda route: route.abort(), lambda route: route.fulfill(status=503, body="<h1>Bad gateway</h1>")):
+        page.route("**/console/chats/*", answer)
+        page.get_by_label("Your message").fill("Not yet")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("The service did not answer.")
+        expect(page.get_by_role("alert")).to_be_in_viewport()
+        expect(page.get_by_label("Your message")).to_have_value("Not yet")
+        page.unroute("**/console/chats/*")
+    page.keyboard.press("Enter")
+    expect(message(page, "Not yet")).to_have_count(1)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    # After the login has ended, the page asks to sign in, and the message is kept.
+    other = guest.context.new_page()
+    other.goto(page.url.partition("/console")[0])
+    other.get_by_role("button", name="Sign out").click()
+    expect(other.get_by_role("heading", level=1)).to_have_text("Sign in")
+    page.get_by_label("Your message").fill("Later")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Sign in again in another tab")
+    expect(page.get_by_label("Your message")).to_have_value("Later")
+
+
+def test_deleting_is_asked_about_and_keeps_the_place(enter: Callable[..., Visit]) -> None:
+    page = enter("alice").page
+    page.goto(f"{page.url}console/chats/{LONG}?at=01JD4Q9M600000000000000000#m-01JD4Q9M600000000000000000")
+    beside = message(page, "line 62").last
+    beside.evaluate("element => element.scrollIntoView({ block: 'center' })")
+    menu = message(page, "line 61").last.locator(".more > summary")
+    menu.focus()
+    top = beside.bounding_box()
+    page.keyboard.press("Enter")
+    for _ in range(4):  # past Reply, Edit and Pin
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(message(page, "line 61")).to_have_count(1)  # until it is confirmed
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Delete message").locator("visible=true")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(message(page, "line 61")).to_have_count(0)
+    expect(page.get_by_role("status")).to_have_text("Deleted.")
+    expect(page.get_by_role("status").locator("p")).to_be_in_viewport(ratio=1)
+    expect(beside.locator(".more > summary")).to_be_focused()
+    after = beside.bounding_box()
+    assert top and after and abs(top["y"] - after["y"]) < 150  # of 900 pixels
+    expect(message(page, "line 86")).to_have_count(0)  # nor are there other messages than before
+
+
+def test_deleting_keeps_the_place_without_scripts(enter: Callable[..., Visit]) -> None:
+    page = enter("alice", java_script_enabled=False).page
+    page.goto(f"{page.url}console/chats/{LONG}?at=01JD4Q9M500000000000000000#m-01JD4Q9M500000000000000000")
+    choose(page, "line 51", "Delete")
+    expect(message(page, "line 51")).to_have_count(0)
+    for text in ("line 50", "line 52"):
+        expect(message(page, text)).to_be_in_viewport()
+    expect(page.get_by_role("status").locator("p")).to_be_in_viewport(ratio=1)
+
+
+def test_what_was_done_is_told_where_the_reader_is(enter: Callable[..., Visit]) -> None:
+    page = enter("alice").page
+    page.goto(f"{page.url}console/chats/{LONG}#end")
+    for action, told in (("Pin", "Pinned."), ("Unpin", "Unpinned.")):
+        before = page.evaluate("scrollY")
+        choose(page, "line 90", action)
+        expect(page.get_by_role("status")).to_have_text(told)
+        expect(page.get_by_role("status").locator("p")).to_be_in_viewport(ratio=1)
+        assert abs(page.evaluate("scrollY") - before) < 150
+    page.goto(f"{page.url.partition('/console')[0]}/console/settings")
+    page.get_by_role("button", name="Save the preferences").click()
+    expect(page.get_by_role("status").locator("p")).to_be_in_viewport(ratio=1)
+    expect(page.locator("[data-heard]")).to_have_text("Saved.")

@@ -21,25 +21,25 @@ from service.models import Notification, User
 from service.models.people import Caller
 from service.signature import Form, Html, Moved
 
-# What a page tells of a form that was sent to it, by the word in its address.
+# The message that a page shows after a form was handled, by the value of `done` in its address.
 DONE = {
-    "added": "Added to your calendar.",
-    "archived": "The chat was put away.",
+    "added": "Event added.",
+    "archived": "Chat archived.",
     "changed": "Saved.",
     "deleted": "Deleted.",
-    "edited": "The message says something else now.",
-    "ended": "That login has ended.",
+    "edited": "Message edited.",
+    "ended": "Session signed out.",
     "granted": "Access granted.",
-    "moved": "The status is another one now.",
-    "password": "Your password is another one now. Every other login has ended.",
-    "picture": "Your picture is another one now.",
+    "moved": "Status changed.",
+    "password": "Password changed. All other sessions are signed out.",
+    "picture": "Picture updated.",
     "pinned": "Pinned.",
     "read": "Marked as read.",
-    "removed": "Your picture was taken away.",
-    "resolved": "The chat has ended.",
-    "revoked": "It may act for you no longer.",
+    "removed": "Picture removed.",
+    "resolved": "Chat ended.",
+    "revoked": "Access revoked.",
     "thanks": "Thank you! Your feedback has arrived.",
-    "unpinned": "No longer pinned.",
+    "unpinned": "Unpinned.",
     "unread": "Marked as unread.",
 }
 
@@ -134,8 +134,8 @@ def sentence(refusal: Refusal) -> str:
 def told_on(page: Callable[..., Html], query: type[Struct]) -> Callable[[Callable[..., Moved]], Callable[..., Moved]]:
     """For the handler of a form: nothing happens without its ticket, and refusals are told on a `page`.
 
-    That takes what it needs of the handler's arguments, the `query` of nobody who asks for anything in particular, and
-    `refusal` and `given` for what was filled in.
+    The page gets those of the handler's arguments that it takes, an empty `query` unless the handler has one of the
+    same kind, `refusal`, and in `given` what was filled in.
     """
     wanted = inspect.signature(page).parameters
 
@@ -151,7 +151,9 @@ def told_on(page: Callable[..., Html], query: type[Struct]) -> Callable[[Callabl
             except Refusal as refusal:
                 given = msgspec.structs.asdict(body) if isinstance(body, ConsoleForm) else {}
                 chosen = {name: value for name, value in arguments.items() if name in wanted and name != "query"}
-                return page(**chosen, query=query(), refusal=refusal, given=given)
+                return page(
+                    **chosen, query=asked if isinstance(asked, query) else query(), refusal=refusal, given=given
+                )
 
         return act
 

@@ -1,5 +1,6 @@
 """The inbox, a chat, and what is found in them."""
 
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -48,7 +49,8 @@ class Window(Struct):
     after: OptionalUlid = ""
     at: OptionalUlid = ""
     reply: OptionalUlid = ""  # to which an answer is written
-    edit: OptionalUlid = ""  # which gets other words
+    edit: OptionalUlid = ""  # the message in the composer
+    note: bool = False  # the composer writes a private note
     done: str = ""
 
 
@@ -98,10 +100,10 @@ def show_chat(caller: Caller, session: ChatSession, query: Window) -> Html:
 def chat_page(caller: Caller, session: ChatSession, query: Window, **told: Any) -> Html:
     """The page of a chat."""
     given = told.get("given") or {}
-    if given:  # where the form was sent from
-        query = Window(
-            reply=given["reply"], edit=given["message"] if given["act"] == "edit" else "", at=given["message"]
-        )
+    if given:  # the form is shown again as it was sent
+        edit = given["message"] if given["act"] == "edit" else ""
+        note = given["is_private"] if given["act"] == "send" else query.note
+        query = msgspec.structs.replace(query, reply=given["reply"], edit=edit, note=note)
     after = updates.since(caller, "").after  # what happens while we read is news
     rows, older, newer = window(caller, session, query)
     times = frame.times_of(User.get_by_id(caller.id))
@@ -110,6 +112,9 @@ def chat_page(caller: Caller, session: ChatSession, query: Window, **told: Any) 
         return bubbles.bubbles(some, session, caller, times) if some else []
 
     overview = inbox.overview(caller, session.id)
+    replying = shown(one(caller, session, query.reply))
+    if any(bubble.is_private for bubble in replying):
+        query = msgspec.structs.replace(query, note=True)
     values: dict[str, Any] = {
         "after": after,
         "session": overview,
@@ -120,10 +125,11 @@ def chat_page(caller: Caller, session: ChatSession, query: Window, **told: Any) 
         "older": rows[0]["id"] if older else "",
         "newer": rows[-1]["id"] if newer else "",
         "newest": rows[-1]["id"] if rows and not newer else "",
-        "replying": shown(one(caller, session, query.reply)),
+        "replying": replying,
         "editing": [bubble for bubble in shown(one(caller, session, query.edit)) if bubble.may_edit],
         "statuses": STATUSES,
         "is_staff": caller.is_staff(session.app_id),
+        "address": functools.partial(address, session, query),
     }
     title = f"Chat with {values['title_of'].name}"
     return frame.show(caller, "chat", title, query=query, done=query.done, active="inbox", **values, **told)
@@ -131,11 +137,19 @@ def chat_page(caller: Caller, session: ChatSession, query: Window, **told: Any) 
 
 @routes.post("/console/chats/{id}", answers=(303, 400, 401, 403, 404), most=256 * KIB)
 @frame.told_on(chat_page, Window)
-def change_chat(caller: Caller, session: ChatSession, body: ChatForm, origin: Origin, settings: Settings) -> Moved:
+def change_chat(
+    caller: Caller, session: ChatSession, query: Window, body: ChatForm, origin: Origin, settings: Settings
+) -> Moved:
     """Write into a chat session, or do something with it or a message of it."""
     if body.act == "send":
         return _send(caller, session, body, Hearing(origin.languages, bool(settings.assistant_url)))
-    return ACTIONS[body.act](caller, session, body)
+    done, place = ACTIONS[body.act](caller, session, body)
+    return Moved(f"{address(session, query, reply='', edit='', done=done)}#{place}")
+
+
+def address(session: ChatSession, query: Window, **changes: Any) -> str:
+    """The address of a chat's page that shows what `query` asks for, but for some members."""
+    return f"/console/chats/{session.id}{frame.link(query, **changes)}".removesuffix("?")
 
 
 def _send(caller: Caller, session: ChatSession, body: ChatForm, hearing: Hearing) -> Moved:
@@ -146,40 +160,45 @@ def _send(caller: Caller, session: ChatSession, body: ChatForm, hearing: Hearing
         talk.send(caller, session, draft, hearing, talk.bot_reply(caller, session, draft, hearing))
     except ClientMessageIdReused:
         raise StaleForm(frame.SENT_BEFORE) from None
-    return Moved(f"/console/chats/{session.id}#end")
+    return Moved(f"{address(session, Window(note=body.is_private))}#end")
 
 
-def _edit(caller: Caller, session: ChatSession, body: ChatForm) -> Moved:
+# Each returns what the page tells of it, a word of frame.DONE, and the part of the page to show.
+
+
+def _edit(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     talk.edit(caller, _message(caller, session, body), talk.stored_content({"text": _words(body)}))
-    return _back(session, body, "edited")
+    return "edited", f"m-{body.message}"
 
 
-def _pin(caller: Caller, session: ChatSession, body: ChatForm) -> Moved:
+def _pin(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     _message(caller, session, body).pin()
-    return _back(session, body, "pinned")
+    return "pinned", f"m-{body.message}"
 
 
-def _unpin(caller: Caller, session: ChatSession, body: ChatForm) -> Moved:
+def _unpin(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     _message(caller, session, body).unpin()
-    return _back(session, body, "unpinned")
+    return "unpinned", f"m-{body.message}"
 
 
-def _delete(caller: Caller, session: ChatSession, body: ChatForm) -> Moved:
+def _delete(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     _message(caller, session, body).soft_delete()
-    return _back(session, body, "deleted")
+    older, _ = part(caller, session, "backward", body.message, 1)
+    newer, _ = part(caller, session, "forward", body.message, 1)
+    return "deleted", next((f"m-{row['id']}" for row in older + newer), "end")
 
 
-def _read(caller: Caller, session: ChatSession, body: ChatForm) -> Moved:
+def _read(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     inbox.mark_read(caller, session, body.message or None)
-    return Moved(f"/console/chats/{session.id}?done=read#end")
+    return "read", "end"
 
 
-def _move(caller: Caller, session: ChatSession, body: ChatForm) -> Moved:
+def _move(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     status = session.become(body.status, caller)
-    return Moved(f"/console/chats/{session.id}?done={status if status in frame.DONE else 'moved'}")
+    return status if status in frame.DONE else "moved", "end"
 
 
-ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], Moved]] = {
+ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] = {
     "edit": _edit,
     "pin": _pin,
     "unpin": _unpin,
@@ -200,28 +219,27 @@ def _words(body: ChatForm) -> str:
     return text
 
 
-def _back(session: ChatSession, body: ChatForm, done: str) -> Moved:
-    return Moved(f"/console/chats/{session.id}?at={body.message}&done={done}#m-{body.message}")
-
-
 def window(caller: Caller, session: ChatSession, query: Window) -> tuple[list[dict[str, Any]], bool, bool]:
     """The messages of a page in their order, and whether there are older and newer ones."""
-
-    def part(direction: Literal["forward", "backward"], key: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
-        page = inbox.messages(caller, session, Position(key=(key,) if key else ()), limit, direction)
-        rows = msgspec.json.decode(page.rows)
-        return (rows if direction == "forward" else rows[::-1]), bool(page.next_key)
-
     if query.at:
         place = just_before(query.at)
-        before, older = part("backward", place, bubbles.AROUND)
-        after, newer = part("forward", place, bubbles.AROUND)
+        before, older = part(caller, session, "backward", place, bubbles.AROUND)
+        after, newer = part(caller, session, "forward", place, bubbles.AROUND)
         return before + after, older, newer
     if query.after:
-        rows, newer = part("forward", query.after, SHOWN)
+        rows, newer = part(caller, session, "forward", query.after, SHOWN)
         return rows, True, newer
-    rows, older = part("backward", query.before, SHOWN)
+    rows, older = part(caller, session, "backward", query.before, SHOWN)
     return rows, older, bool(query.before)
+
+
+def part(
+    caller: Caller, session: ChatSession, direction: Literal["forward", "backward"], key: str, limit: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """Messages before or after an identifier in their order, and whether there are more in that direction."""
+    page = inbox.messages(caller, session, Position(key=(key,) if key else ()), limit, direction)
+    rows = msgspec.json.decode(page.rows)
+    return (rows if direction == "forward" else rows[::-1]), bool(page.next_key)
 
 
 def one(caller: Caller, session: ChatSession, id: str) -> list[dict[str, Any]]:
