@@ -54,7 +54,7 @@ class Operation:
     meta: tuple[str, ...] = ()
     revision: Callable[..., Any] | None = None  # of the caller and the rows of the path: other whenever the answer is
     produces: str = "application/json"  # the type of a success
-    most: int = 1024 * KIB  # bytes of the body
+    most: int = 1024 * KIB  # bytes of the body; of one that the operation does not read, 16 KiB
     runs: Runs | None = None  # by default, pages are slow, other GETs read, and everything else writes
     prepare: Callable[..., Any] | None = None  # called before the transaction; its result is the handler's `prepared`
     # Read from the handler:
@@ -98,6 +98,7 @@ class Operation:
             "wants": wants,
             "query": hints.get("query"),
             "body": hints.get("body", before.get("body")),
+            "most": self.most if "body" in {*hints, *before} else 16 * KIB,
             "data": resolve(returns),
             "prepare_wants": prepare_wants,
             "runs": self.runs or ("slow" if returns in (Html, Moved) else "read" if self.method == "GET" else "write"),

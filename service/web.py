@@ -173,16 +173,15 @@ class Door:
 
         Raises BodyTooLarge, and what reading it raises.
         """
-        kind = self.operation.body
-        if not kind:
-            return b"", None, []
-        read, content_type = environ["wsgi.input"].read, environ.get("CONTENT_TYPE", "")
-        length = int(environ.get("CONTENT_LENGTH") or 0)  # the server has counted it
+        kind, content_type = self.operation.body, environ.get("CONTENT_TYPE", "")
+        length = int(environ.get("CONTENT_LENGTH") or 0)  # counted by the server, which takes in no body over the limit
         if length > self.operation.most:
             raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
+        if not kind:
+            return b"", None, []
         if self.operation.accepts == "multipart/form-data":
-            return b"", forms.read_upload(read, length, content_type, kind), []
-        raw: bytes = read(length)
+            return b"", forms.read_upload(environ["wsgi.input"].read, length, content_type, kind), []
+        raw: bytes = environ["wsgi.input"].read(length)
         if self.operation.accepts == "application/x-www-form-urlencoded":
             return raw, decoding.read_form(raw, content_type, kind), []
         return raw, *decoding.read_body(raw, content_type, kind, self.operation.is_lenient)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from waitress.buffers import TempfileBasedBuffer
 
 from service import metrics
 from service import server as package
+from service.edge import Route
+from service.replies import Reply
 from service.server import Server, connection, listen, reading
 from service.server.unsent import Rest
 from service.settings import Settings
@@ -88,6 +91,8 @@ def get(path: str = "/", *lines: str) -> bytes:
 
 
 LAST = get("/", "Connection: close")
+POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def answered(client: socket.socket, sent: bytes = get()) -> None:
@@ -118,11 +123,6 @@ def head(length: int = 100_000) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: 1\r\n", 21, True),
         (head(), 29, False),
         (head(), 31, True),
-        (head() + bytes(20_000), 45, False),
-        (head() + bytes(20_000), 51, True),
-        (head() + bytes(99_999), 120, False),
-        (head(8_000_000) + bytes(3_000_000), 299, False),
-        (head(8_000_000) + bytes(3_000_000), 301, True),
         (get("/wait/20/nothing"), 3_000, False),
     ],
 )
@@ -130,16 +130,46 @@ def test_each_step_has_its_time(sent: bytes, seconds: float, has_been_long_enoug
     with shop.connect(sent) as client:
         shop.until(lambda: shop.connections)
         (one,) = shop.connections
-        expected = len(sent) - len(head(8_000_000)) - 2 if b"Length" in sent else 0
-
-        def has_come() -> bool:
-            if not sent.strip():
-                return True
-            return bool(one.is_aside or (one.request and one.request.body_bytes_received >= expected))
-
-        shop.until(has_come)
+        shop.until(lambda: not sent.strip() or one.is_aside or one.request)
         assert one.is_overdue(one.since + seconds) is has_been_long_enough
         assert client.fileno() >= 0
+
+
+def receive(shop: Shop, one: Any, count: int) -> None:
+    """Wait until so many bytes of a body have come, and the thread of the server is at something else."""
+    shop.until(lambda: one.request and one.request.body_bytes_received >= count)
+    assert everything(shop.connect(LAST)).endswith(HELLO)
+
+
+def test_much_of_a_body_sent_at_once_does_not_buy_silence(shop: Shop) -> None:
+    with shop.connect(head(8_000_000) + bytes(3_000_000)):
+        shop.until(lambda: shop.connections)
+        (one,) = shop.connections
+        receive(shop, one, 3_000_000)
+        assert one.due <= time.monotonic() + connection.SLACK
+        assert not one.is_overdue(one.due - 0.1)
+        assert one.is_overdue(one.due + 0.1)
+
+
+def test_each_part_of_a_body_earns_time_at_the_least_rate(shop: Shop) -> None:
+    with shop.connect(head()) as client:
+        shop.until(lambda: shop.connections and shop.connections[0].request)
+        (one,) = shop.connections
+        receive(shop, one, 0)
+        one.due = before = time.monotonic() + 1
+        client.sendall(bytes(10 * connection.RATE))
+        receive(shop, one, 10 * connection.RATE)
+        assert one.due == pytest.approx(before + 10)
+
+
+def test_body_has_its_time_however_fast_it_comes(shop: Shop) -> None:
+    with shop.connect(head() + b"a"):
+        shop.until(lambda: shop.connections and shop.connections[0].request)
+        (one,) = shop.connections
+        receive(shop, one, 1)
+        one.due = math.inf
+        assert not one.is_overdue(one.since + 299)
+        assert one.is_overdue(one.since + 301)
 
 
 def test_the_time_of_a_connection_that_was_answered_begins_anew(shop: Shop) -> None:
@@ -329,30 +359,160 @@ def test_who_asks_and_asks_without_reading_gets_one_answer_at_a_time(shop: Shop)
     shop.until(lambda: not shop.connections)
 
 
-def test_what_all_clients_send_at_once_is_bounded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "KEPT_AT_ONCE", 100_000)
-    kept = reading._Kept()
-    monkeypatch.setattr(reading._Body, "kept", kept)
-    with shop.connect(head(90_000) + bytes(80_000)) as first:
-        shop.until(lambda: shop.connections and shop.connections[0].request)
-        (one,) = shop.connections
-        shop.until(lambda: one.request.body_bytes_received == 80_000)
-        refused = everything(shop.connect(head(50_000) + bytes(50_000)))
-        assert refused.startswith(b"HTTP/1.1 503") and b'"storage_unavailable"' in refused and b"Retry-After" in refused
-        assert shop.begun == 0
-        answered(first, bytes(10_000))
-    shop.until(lambda: kept.left == 100_000)
-    assert b"50000;hello" in everything(shop.connect(head(50_000) + bytes(50_000) + LAST))
-    with shop.connect(head(90_000) + bytes(80_000)):
-        shop.until(lambda: kept.left == 20_000)
-    shop.until(lambda: kept.left == 100_000)
+# Bodies.
+
+
+@pytest.fixture
+def little_room(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Room for 100,000 bytes of large bodies, all of which is free again after the test."""
+    with monkeypatch.context() as then:
+        then.setattr(reading.body_room, "left", 100_000)
+        yield 100_000
+        for one in shop.connections:
+            with contextlib.suppress(OSError):
+                one.socket.shutdown(socket.SHUT_RD)
+        shop.until(lambda: reading.body_room.left == 100_000)
+
+
+def hold(shop: Shop, length: int, sent: int) -> tuple[socket.socket, Any]:
+    """A client that sends a part of a body, and its connection."""
+    before = set(shop.connections)
+    client = shop.connect(head(length) + bytes(sent))
+    shop.until(lambda: set(shop.connections) - before)
+    (one,) = set(shop.connections) - before
+    receive(shop, one, sent)
+    return client, one
+
+
+def is_refused(client: socket.socket) -> bool:
+    told = everything(client)
+    assert told.startswith(b"HTTP/1.1 503") and b'"storage_unavailable"' in told and b"Retry-After" in told
+    return b"Connection: close\r\n" in told
+
+
+def test_small_body_finds_room_when_there_is_none_for_large_ones(shop: Shop, little_room: int) -> None:
+    reading.body_room.take(little_room)
+    small, large = reading.SMALL_BODY, reading.SMALL_BODY + 1
+    assert b"%d;hello" % small in everything(shop.connect(head(small) + bytes(small) + LAST))
+    before = shop.begun
+    assert is_refused(shop.connect(head(large) + bytes(large)))
+    assert shop.begun == before
+    reading.body_room.take(-little_room)
+
+
+def test_bodies_of_all_clients_are_bounded_and_the_slowest_makes_room(shop: Shop, little_room: int) -> None:
+    (slow, one), (slower, other) = hold(shop, 90_000, 60_000), hold(shop, 90_000, 70_000)
+    one.progressed, other.progressed = time.monotonic() - 1, time.monotonic() - 5
+    new = shop.connect(head(60_000) + bytes(59_999))
+    assert is_refused(slower)
+    answered(new, b"a")
+    shop.until(lambda: reading.body_room.left == little_room - one.request.held)
+    answered(slow, bytes(30_000))
+    new.close()
+    slow.close()
+
+
+def test_of_bodies_that_are_equally_slow_the_largest_makes_room(shop: Shop, little_room: int) -> None:
+    (small, one), (large, other) = hold(shop, 90_000, 40_000), hold(shop, 90_000, 85_000)
+    one.progressed = other.progressed = time.monotonic() - 5
+    new = shop.connect(head(60_000) + bytes(59_999))
+    assert is_refused(large)
+    answered(new, b"a")
+    shop.until(lambda: reading.body_room.left == little_room - one.request.held)
+    answered(small, bytes(50_000))
+    new.close()
+    small.close()
+
+
+def test_body_that_needs_more_than_all_the_room_is_refused_itself(shop: Shop, little_room: int) -> None:
+    assert is_refused(shop.connect(head(200_000) + bytes(200_000)))
+
+
+def test_room_is_free_again_when_a_client_goes(shop: Shop, little_room: int) -> None:
+    client, _ = hold(shop, 90_000, 80_000)
+    assert reading.body_room.left == little_room - 80_000 + reading.SMALL_BODY
+    client.close()
+    shop.until(lambda: reading.body_room.left == little_room)
     assert b"90000;hello" in everything(shop.connect(head(90_000) + bytes(90_000) + LAST))
+
+
+@pytest.fixture
+def strict(shop: Shop) -> Shop:
+    """Takes 20,000 bytes at every address, as if an operation declared that."""
+    answer = shop.answer
+
+    def judge(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        if int(environ.get("CONTENT_LENGTH", "0")) <= 20_000:
+            return answer(environ, start_response)
+        start_response("413 Content Too Large", [("Content-Length", "5")])
+        return [b"large"]
+
+    shop.server.application = judge
+    shop.server.find = lambda _, path: Route(path, lambda _: Reply(200), SimpleNamespace(most=20_000, runs="slow"))  # type: ignore[arg-type]
+    return shop
+
+
+def chunks(count: int) -> bytes:
+    return (b"2710\r\n" + bytes(10_000) + b"\r\n") * count
+
+
+TOO_LARGE = {
+    "sized": head(20_001),
+    "expected": head(20_001).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"),
+    "sized by thousands of digits": head(10**3_000),
+    "in chunks": CHUNKED + chunks(2) + b"1\r\na",
+}
+
+
+@pytest.mark.parametrize("sent", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_body_over_the_limit_of_its_operation_is_refused_before_it_has_come(sent: bytes, strict: Shop) -> None:
+    told = everything(strict.connect(sent))
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"413"]
+    assert b"Connection: close\r\n" in told
+
+
+@pytest.mark.parametrize(
+    "sent", [head(20_000) + bytes(20_000), CHUNKED + chunks(2) + b"0\r\n\r\n"], ids=["sized", "in chunks"]
+)
+def test_body_as_large_as_the_limit_is_taken(sent: bytes, strict: Shop) -> None:
+    assert b"20000;hello" in everything(strict.connect(sent + LAST))
+
+
+@pytest.mark.parametrize(
+    "sent", [head(30_000_000) + bytes(30_000_000), CHUNKED + chunks(3_000)], ids=["sized", "in chunks"]
+)
+def test_client_that_sends_all_of_a_refused_body_reads_the_response(sent: bytes, strict: Shop) -> None:
+    client = strict.connect(sent)
+    assert everything(client).split()[1] == b"413"
+    strict.until(lambda: not strict.connections)
+
+
+def test_requests_that_follow_a_refused_body_are_not_answered(strict: Shop) -> None:
+    told = everything(strict.connect(head(20_001) + get() + get()))
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"413"]
+    assert strict.begun == 0
+
+
+def test_refused_body_is_discarded_for_as_long_as_others_have_time(strict: Shop) -> None:
+    with strict.connect(head(30_000_000) + bytes(1_000_000)):
+        strict.until(lambda: strict.connections and strict.connections[0].discarded >= 1_000_000)
+        (one,) = strict.connections
+        assert one.due <= time.monotonic() + connection.SLACK
+        assert one.is_overdue(one.due + 0.1)
+        assert not one.is_overdue(one.due - 0.1)
+
+
+def test_no_more_of_a_refused_body_is_discarded_than_some(strict: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "DISCARDED", 100_000)
+    client = strict.connect()
+    with contextlib.suppress(ConnectionError):
+        client.sendall(head(30_000_000) + bytes(30_000_000))
+    everything(client)
+    strict.until(lambda: not strict.connections)
 
 
 # What is not HTTP, or could be read in two ways.
 
-POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
-CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 MALFORMED = [
     b"GET /\r\n\r\n",
     b"GET / HTTP/0.9\r\n\r\n",
@@ -483,12 +643,6 @@ def test_header_of_a_request_with_an_expectation_never_joins_the_next_header(sho
         told = everything(client)
     assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"200"]
     assert re.findall(rb"\[.*?]", told) == [b"[/first None]", b"[/second bob]"]
-
-
-def test_body_that_is_too_large_is_refused_without_asking_for_it(shop: Shop) -> None:
-    asked = head(100_000_000).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
-    told = everything(shop.connect(asked))
-    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"413"]
 
 
 # Descriptors.

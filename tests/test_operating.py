@@ -323,4 +323,8 @@ def test_what_it_says_of_operations_and_numbers_is_so() -> None:
     assert f"within {health.PATIENCE:.0f} seconds" in flat
     assert f"at least {health.LEAST_FREE // 2**20} MiB" in flat
     assert f"within {server.PATIENCE:.0f} seconds" in flat
+    assert f"of which a worker takes {server.MOST:,} |" in flat
+    assert f"It has {server.MOST:,} connections" in flat
+    assert f"have {server.reading.LARGE_BODIES // 2**20} MiB together" in flat
+    assert f"and {server.reading.SMALL_BODY // 2**10} KiB each besides" in flat
     assert f"longer than {LOCK_TIMEOUT.removesuffix('s')} seconds" in flat

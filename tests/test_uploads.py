@@ -215,7 +215,7 @@ def test_where_a_body_cannot_be_kept_it_is_503_until_there_is_room(
 
 
 def test_more_is_kept_than_any_operation_takes() -> None:
-    assert max(operation.most for operation in operations()) < server.reading.KEPT
+    assert max(operation.most for operation in operations()) < server.reading.LARGEST_BODY
 
 
 def memory(running: Served) -> float:
@@ -294,7 +294,7 @@ def test_a_body_that_never_ends_is_cut_off(running: Served, token: str) -> None:
     sender.socket.close()
     assert sent < 80 * MIB
     assert most_memory - before < 20
-    assert most_files <= server.reading.KEPT
+    assert most_files <= server.reading.LARGEST_BODY
     assert running.call("GET", "/healthz").status == 200
     until_no_file_is_open(running)
 

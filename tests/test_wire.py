@@ -362,6 +362,12 @@ class TestTheOrderOfChecks:
         assert bob.put(f"/chats/{session.id}/status", raw=b"x" * 2**21).error == (403, "forbidden")
 
 
+def test_operation_without_a_body_ignores_a_small_one_and_refuses_a_large_one(alice, session):
+    path = f"/chats/{session.id}/archive"
+    assert alice.post(path, raw=bytes(16 * 1024 + 1)).error == (413, "body_too_large")
+    assert alice.post(path, raw=bytes(16 * 1024)).status == 200
+
+
 class TestRequestIds:
     def test_are_made_anew_for_each_request(self, anyone):
         given = {anyone.get("//healthz").headers["X-Request-ID"] for _ in range(20)}

@@ -11,6 +11,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from service.asking import asking
 from service.server.answers import CODES, Answer
 from service.server.connection import Connection
 from service.server.group_commit import GroupCommit, Transaction
+from service.server.reading import body_room
 from service.server.unsent import UNSENT, Room
 from service.server.watch import Watch
 from service.server.workers import STOPPING, Lifeline, Workers
@@ -78,7 +80,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             threads=settings.threads,
             ident=None,
             max_request_header_size=32 * 1024,
-            max_request_body_size=64 * 1024 * 1024,  # far above ours: waitress resets the connection where we answer
+            max_request_body_size=sys.maxsize,  # each operation has its own limit
             clear_untrusted_proxy_headers=False,  # origins knows whom to believe
         )
         dispatcher = ThreadedTaskDispatcher()
@@ -91,6 +93,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.watch = Watch()
         self.inline_read = inline_read
         self.group_commit = GroupCommit(transaction, self.add_task, self.pull_trigger) if transaction else None
+        self.large_bodies: set[Connection] = set()  # which receive one of more than 16 KiB
         self.made: list[tuple[Connection, Answer | None]] = []
         self._thread = 0
         self._rests_until = self._looks_at = 0.0
@@ -190,6 +193,12 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         for channel in spare[: 1 + self.room // 32]:
             channel.handle_close()
         return bool(spare)
+
+    def make_room_for_body(self, count: int) -> None:
+        """Refuse the largest and slowest bodies, until there is room for some more bytes of another."""
+        while count > body_room.left and self.large_bodies:
+            now = time.monotonic()
+            max(self.large_bodies, key=lambda connection: connection.slowness(now)).refuse_body()
 
     def _look(self, now: float) -> None:
         """Close the connections whose clients have had their time."""

@@ -40,6 +40,7 @@ class Answer:
         self.channel, self.request = channel, request
         asked = request.headers.get("HTTP_CONNECTION", "").lower()
         self.is_last = bool(request.error or asked == "close" or (request.version == "1.0" and asked != "keep-alive"))
+        self.is_last |= request.is_incomplete
 
     def prepare(self) -> bool:
         """Do what comes before the transaction; whether the request goes on in one. Raises NeedsThread."""

@@ -12,7 +12,7 @@ from waitress.channel import ClientDisconnected, HTTPChannel
 from service import db
 from service.operations import Runs
 from service.server.answers import Answer
-from service.server.reading import Request
+from service.server.reading import SMALL_BODY, Request
 from service.server.unsent import Rest
 from service.waiting import Pause
 
@@ -20,12 +20,12 @@ log = logging.getLogger("cx.server")
 
 IDLE = 75.0  # seconds in which nothing need be asked; reverse proxies let go after 60, and should be first
 HEADER = 20.0  # seconds in which the header of a request must be whole, however slowly it comes
-SLACK = 30.0  # seconds after which the rest of a request must come at a least rate
-RATE = 1024  # bytes a second
+SLACK = 30.0  # seconds that a client may be behind the least rate for a body
+RATE = 1024  # bytes a second, of the last seconds: each byte sent is worth its part of a second, up to SLACK
+DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read and dropped, so that the client reads the response
 WHOLE = 300.0  # seconds in which a request must be whole, or an answer read to its end
 UNREAD = 30.0  # seconds in which a client must read on
 TOGETHER = 0.002  # seconds in which an answer waits for others of its turn
-SMALL = 16 * 1024  # bytes of a body that is read on the event loop
 
 
 class Connection(HTTPChannel):  # type: ignore[misc]
@@ -38,15 +38,17 @@ class Connection(HTTPChannel):  # type: ignore[misc]
 
     request: Request | None
     requests: list[Request]
-    sent_continue: bool
     is_aside = False
     was_answered = False
     unread = b""
     held = 0  # bytes of the room for unsent responses
+    discards = False  # the last response is out, and the client may still be sending the body that it refuses
+    discarded = 0
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.since = self.moved = time.monotonic()  # the step it is at (see `is_overdue`) began; bytes went out
+        self.due = self.progressed = self.since  # more of a body must have come; the last 16 KiB of it were complete
 
     @property
     def is_busy(self) -> bool:
@@ -67,36 +69,78 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             return spent > WHOLE or min(spent, now - self.moved) > UNREAD
         if self.requests:
             return False  # the next step is ours
+        if self.discards:
+            return spent > WHOLE or now > self.due
         if self.request is None:
             return min(spent, now - self.moved) > IDLE
         if not self.request.headers_finished:
             return spent > HEADER
-        return spent > WHOLE or self.request.body_bytes_received < (spent - SLACK) * RATE
+        return spent > WHOLE or now > self.due
 
     def worth(self) -> tuple[Any, ...]:
         """What is lost when it is closed; the least comes first: who has asked nothing yet, for the longest time."""
         is_sending = self.request is not None and self.request.headers_finished
-        return bool(self.total_outbufs_len), is_sending, self.was_answered, max(self.since, self.moved)
+        is_receiving = bool(self.total_outbufs_len)
+        return not self.discards, is_receiving, is_sending, self.was_answered, max(self.since, self.moved)
 
     def received(self, data: bytes) -> bool:
         """Take in what came, one request at a time. Only in the thread of the server."""
         self.unread += data
+        if self.discards:
+            self._discard()
         while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
-            with self.requests_lock:
-                if self.request is None:
-                    self.request, self.since = Request(self.adj, self.server.find), time.monotonic()
-                request = self.request
-                self.unread = self.unread[request.received(self.unread) :]
-                if not request.completed:
-                    if request.expect_continue and request.headers_finished and not self.sent_continue:
-                        self.send_continue()
-                    continue
-                self.request, self.sent_continue = None, False
-                if request.empty:
-                    continue
-                self.requests.append(request)
-            self.begin(request)
+            if self.request is None:
+                self.request, self.since = Request(self.adj, self.server.find), time.monotonic()
+                self.due, self.progressed = self.since + SLACK, self.since
+            request, in_body = self.request, self.request.headers_finished
+            if in_body:
+                self.server.make_room_for_body(len(self.unread))
+                if self.request is not request:
+                    break  # its own body had to go
+            count = request.received(self.unread)
+            self.unread = self.unread[count:]
+            if request.completed:
+                self._finish()
+            elif in_body:
+                self._note_progress(request, count)
+            elif request.expect_continue and request.headers_finished:
+                self.send_continue()
         return True
+
+    def _finish(self) -> None:
+        """Answer the request that is complete, or that is refused before it is."""
+        request, self.request = self.request, None
+        self.server.large_bodies.discard(self)
+        if request and not request.empty:
+            self.requests.append(request)
+            self.begin(request)
+
+    def _note_progress(self, request: Request, count: int) -> None:
+        """Note that some more bytes of a body have come."""
+        now = time.monotonic()
+        self.due = min(self.due + count / RATE, now + SLACK)
+        if request.body_bytes_received % SMALL_BODY < count:
+            self.progressed = now
+        if request.held:
+            self.server.large_bodies.add(self)
+
+    def slowness(self, now: float) -> float:
+        """How large its body is and how slowly it comes, in bytes times seconds since 16 KiB of it were complete."""
+        return self.request.held * (now - self.progressed) if self.request else 0.0
+
+    def refuse_body(self) -> None:
+        """Answer 503 to a request whose body has to make room for others."""
+        if self.request:
+            self.request.refuse_for_want_of_room()
+        self._finish()
+
+    def _discard(self) -> None:
+        """Drop what comes after the last response, until the client closes or has had its time."""
+        count, self.unread = len(self.unread), b""
+        self.due = min(self.due + count / RATE, time.monotonic() + SLACK)
+        self.discarded += count
+        if self.discarded > DISCARDED:
+            self.handle_close()
 
     def begin(self, request: Request) -> None:
         """Have a request answered: on the event loop if it reads, in a group commit if it writes, else in a thread.
@@ -123,7 +167,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         operation = request.route.operation if request.route else None
         if request.error or (request.route and operation is None):
             runs: Runs = "read"
-        elif operation is None or request.body_bytes_received > SMALL:
+        elif operation is None or request.body_bytes_received > SMALL_BODY:
             runs = "slow"
         else:
             runs = operation.runs or "slow"
@@ -144,12 +188,14 @@ class Connection(HTTPChannel):  # type: ignore[misc]
 
     def is_ending(self) -> bool:
         """Whether no more requests are answered here."""
-        return bool(self.will_close or self.close_when_flushed or not self.connected)
+        return bool(self.will_close or self.close_when_flushed or self.discards or not self.connected)
 
     def readable(self) -> bool:
         """Whether to read on, after what was read already; aside, to see the client go, but not on and on."""
         if self.unread:
             self.received(b"")
+        if self.discards:
+            return not self.will_close
         return not (self.unread or self.total_outbufs_len or self.is_ending() or (self.requests and not self.is_aside))
 
     def service(self) -> None:
@@ -189,8 +235,18 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         self._give_back(self.total_outbufs_len)
         self.was_answered, self.since = True, time.monotonic()
         answer.request.close()
-        self.close_when_flushed |= answer.is_last or not self.connected
+        if answer.request.is_incomplete and self.connected:
+            self.due, self.discards = self.since + SLACK, True
+            self._end_sending()
+        else:
+            self.close_when_flushed |= answer.is_last or not self.connected
         self.requests = []
+
+    def _end_sending(self) -> None:
+        """Tell a client whose body is discarded that nothing follows the response, when all of it is out."""
+        if self.discards and not self.total_outbufs_len:
+            with contextlib.suppress(OSError, AttributeError):  # it has gone, or is closed by now
+                self.socket.shutdown(socket.SHUT_WR)
 
     def write_soon(self, data: bytes) -> None:
         """Send what the kernel takes at once, and keep the rest."""
@@ -262,6 +318,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         super().handle_close()
         self._give_back(0)
         self.unread = b""
+        self.server.large_bodies.discard(self)
         if self.request is not None:
             self.request.close()
         self.server.waiting.leave(self)
@@ -271,4 +328,5 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         if sent:
             self.moved = time.monotonic()
             self._give_back(self.total_outbufs_len)
+            self._end_sending()
         return sent

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +17,13 @@ from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
 from service.edge import Route
 from service.remembering import remembered
+from service.server.unsent import Room
 
 log = logging.getLogger("cx.server")
 
-KEPT = 8 * 1024 * 1024  # bytes of a body; more than any operation takes
-KEPT_AT_ONCE = 64 * 1024 * 1024  # bytes of all bodies that this process has, in memory or in temporary files
+SMALL_BODY = 16 * 1024  # bytes of each body for which there is always room: as many connections as there may be
+LARGE_BODIES = 64 * 1024 * 1024  # bytes of all bodies beyond that, in memory or in temporary files, in this process
+LARGEST_BODY = 8 * 1024 * 1024  # bytes of a body for an application that does not tell the limits of its operations
 FIELDS = 100  # of a header
 LINE = 4096  # bytes that part the chunks of a body, or follow the last
 
@@ -67,47 +68,36 @@ class _NoRoom(Error):  # type: ignore[misc]
     code, reason = 503, "Service Unavailable"
 
 
-class _Kept:
-    """The bytes of bodies that are kept at the moment."""
-
-    def __init__(self) -> None:
-        self.left, self._lock = KEPT_AT_ONCE, threading.Lock()
-
-    def take(self, count: int) -> bool:
-        """Take some of the room that is left, or give it back; whether there is as much."""
-        with self._lock:
-            if count > self.left:
-                return False
-            self.left -= count
-            return True
+body_room = Room(LARGE_BODIES)
 
 
 class _Body(OverflowableBuffer):  # type: ignore[misc]
-    """What a client sends, in a temporary file from 512 KiB on; what cannot be kept is counted and passed over."""
+    """A body on its way in, in a temporary file from 512 KiB on."""
 
-    kept = _Kept()
-    length = held = 0
-    lost = ""  # why it could not be kept
+    length = held = 0  # bytes: of the body, and taken of the room
+    failure = ""  # why it cannot be stored
 
     def append(self, data: bytes) -> None:
         self.length += len(data)
-        if self.lost or self.length > KEPT:
+        if self.failure:
             return
         try:
-            if not self.kept.take(len(data)):
+            beyond = max(0, self.length - SMALL_BODY) - self.held
+            if beyond and not body_room.take(beyond):
                 raise OSError("Too many bodies at once")
-            self.held += len(data)
+            self.held += beyond
             super().append(data)
         except OSError as error:
-            self.lost = error.strerror or str(error)
+            self.failure = error.strerror or str(error)
             self.close()
 
     def __len__(self) -> int:
         return self.length
 
     def close(self) -> None:
-        self.kept.take(-self.held)
-        self.held = 0
+        if self.held:
+            body_room.take(-self.held)
+            self.held = 0
         with contextlib.suppress(OSError):  # closing a file writes what it still holds
             super().close()
 
@@ -165,10 +155,13 @@ class _Chunks(ChunkedReceiver):  # type: ignore[misc]
 class Request(HTTPRequestParser):  # type: ignore[misc]
     """A request that is coming in; `headers` are named as an environ has them.
 
-    `find` is asked for its `route` when the header is complete; there is none without it, or before that.
+    `find` is asked for its `route` when the header is complete; there is none without it, or before that. A body over
+    the limit of the operation is not taken in: the application, which is told its length, refuses it.
     """
 
+    body_rcv: Any
     route: Route | None = None
+    is_incomplete = False  # the client may still be sending a body that is not taken in
 
     def __init__(self, adjustments: Any, find: Callable[[str, str], Route] | None = None) -> None:
         super().__init__(adjustments)
@@ -190,6 +183,31 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self._read_end()
         if self.find:
             self.route = self.find(self.command, self.path)
+        if self.content_length > self.body_limit:
+            self.stop()
+
+    @property
+    def body_limit(self) -> int:
+        """Bytes of the largest body that is taken in. An unknown path has no use for any."""
+        if self.route is None:
+            return LARGEST_BODY
+        return self.route.operation.most if self.route.operation else SMALL_BODY
+
+    @property
+    def held(self) -> int:
+        """Bytes of its body that take up the room for large ones."""
+        return self.body_rcv.buf.held if self.body_rcv else 0
+
+    def stop(self, error: Error | None = None) -> None:
+        """Take in no more of the body, and drop the rest; `error` is the reason unless it is too large."""
+        self.close()
+        self.body_rcv = None
+        self.completed = self.is_incomplete = True
+        self.error = error
+
+    def refuse_for_want_of_room(self) -> None:
+        """Take in no more of the body, and answer 503."""
+        self.stop(_NoRoom("There is no room for this request right now"))
 
     def _read_target(self, uri: str) -> None:
         """What is asked for; sometimes under the name of a host (RFC 9112, section 3.2.2)."""
@@ -223,8 +241,13 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
-        body = self.body_rcv
-        if self.completed and not self.error and body is not None and body.buf.lost:
-            log.error("a request could not be kept: %s", body.buf.lost)
-            self.error = _NoRoom("There is no room for this request right now")
+        if self.body_rcv is None or self.error:
+            return consumed
+        body = self.body_rcv.buf
+        if body.failure:
+            log.error("a body could not be stored: %s", body.failure)
+            self.refuse_for_want_of_room()
+        elif body.length > self.body_limit and not self.completed:  # in chunks
+            self.headers["CONTENT_LENGTH"] = str(body.length)
+            self.stop()
         return consumed
