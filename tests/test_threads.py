@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from service import db
 from service.db import engine, sqlite, time_budget
-from service.models import Feedback, User
+from service.models import ChatSession, Feedback, KeptAnswer, Message, User
 from service.server import Server, connection, group_commit, listen
 from service.settings import Settings
 from tests.conftest import PASSWORD, Client
@@ -32,6 +33,7 @@ class House:
 
     def __init__(self, application: Any, settings: Settings) -> None:
         self.application, self.threads = application, dict[str, list[str]]()
+        self.in_transaction: Callable[[], Any] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.before_call: Callable[[dict[str, Any]], None] = lambda environ: None
         self.sizes: list[int] = []  # of the transactions
@@ -81,6 +83,7 @@ class House:
     def transaction(self) -> Iterator[Callable[[], None]]:
         self.sizes.append(0)
         with db.group_commit() as expect_transaction:
+            self.in_transaction()
             yield expect_transaction
             self.before_commit()
 
@@ -95,9 +98,11 @@ class House:
         self.before_commit = wait
         return blocked, go_on
 
-    def ask(self, method: str, path: str, body: Any = None, token: str = "") -> http.client.HTTPConnection:
+    def ask(
+        self, method: str, path: str, body: Any = None, token: str = "", **headers: str
+    ) -> http.client.HTTPConnection:
         asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers |= {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         asking.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
         return asking
 
@@ -434,3 +439,95 @@ class TestGroupCommit:
         house.thread.join(20)
         assert not house.thread.is_alive()
         assert GROUP not in [thread.name for thread in threading.enumerate()]
+
+
+class Trouble:
+    """Makes one statement of the group commit fail, as SQLite does when the disk is full or broken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.execute_sql = sqlite.Sqlite.execute_sql
+        self.left, self.rolls_back, self.has_happened = 0, False, False
+        monkeypatch.setattr(sqlite.Sqlite, "execute_sql", lambda *arguments: self.execute(*arguments))
+
+    def expect(self, statement: int, *, rolls_back: bool) -> None:
+        """Let the statement with this number in the next transaction of several fail."""
+        self.left, self.rolls_back, self.has_happened = statement, rolls_back, False
+
+    def execute(self, engine: Any, sql: str, params: Any = None) -> Any:
+        if threading.current_thread().name == GROUP and engine.in_transaction() and self.left:
+            self.left -= 1
+            if not self.left:
+                self.has_happened = True
+                if self.rolls_back:
+                    engine.connection().rollback()
+                raise peewee.OperationalError("database or disk is full")
+        return self.execute_sql(engine, sql, params)
+
+
+@on_sqlite_alone
+class TestAFailingDisk:
+    @pytest.fixture
+    def trouble(self, monkeypatch: pytest.MonkeyPatch) -> Trouble:
+        return Trouble(monkeypatch)
+
+    def ask_all(self, house: House, token: str, chat: str, number: int) -> list[http.client.HTTPConnection]:
+        """Three requests that have one transaction; two of them are several writes inside of each other."""
+        name, key = f"name {number}", {"Idempotency-Key": f"key {number}"}
+        return [
+            house.ask("PATCH", "/users/me", {"first_name": name}, token),
+            house.ask("POST", "/feedback", {"description": name}, token, **key),
+            house.ask("POST", f"/chats/{chat}/messages", {"content": {"text": name}}, token),
+        ]
+
+    @pytest.mark.parametrize("rolls_back", [False, True])
+    def test_executes_no_request_twice_or_half(
+        self, rolls_back: bool, house: House, alice: Client, session: Any, trouble: Trouble
+    ) -> None:
+        failed = 0
+        for statement in itertools.count(1):
+            blocked, go_on = house.block()
+            first = house.ask("PUT", f"/chats/{session.id}/read", {}, alice.token)
+            assert blocked.wait(20)
+            asked = self.ask_all(house, alice.token, session.id, statement)
+            while house.server.group_commit.count() < 3:
+                time.sleep(0.001)
+            trouble.expect(statement, rolls_back=rolls_back)
+            house.before_commit = lambda: None
+            go_on.set()
+            assert told(first)[0] == 200
+            statuses = [told(asking)[0] for asking in asked]
+            name = f"name {statement}"
+            stored = [
+                User.select().where(User.first_name == name).count(),
+                Feedback.select().where(Feedback.description == name).count(),
+                Message.select().where(Message.plain_text == name).count(),
+            ]
+            assert stored == [status < 300 for status in statuses], (statement, statuses)
+            assert KeptAnswer.select().where(KeptAnswer.key == f"key {statement}").count() == stored[1]
+            assert ChatSession.get().shown_total == Message.select().count()
+            assert set(statuses) <= {200, 201, 503}
+            failed += 503 in statuses
+            if not trouble.has_happened:
+                break
+        assert statement > 20 and (failed == 0) == rolls_back  # begun again alone, they succeed
+
+    def test_that_is_full_stores_all_of_a_request_or_nothing(self, house: House, alice: Client, session: Any) -> None:
+        """SQLite itself says so here: the file has room for a few pages more, and each time for one less."""
+        seen = set[int]()
+        for room in reversed(range(12)):
+            (pages,) = db.database.execute_sql("PRAGMA page_count").fetchone()
+
+            def limit(*_: Any, most: int = pages + room) -> Any:
+                return db.database.execute_sql(f"PRAGMA max_page_count = {most}")
+
+            house.in_transaction = house.before_call = limit  # of the connections of both threads
+            asked = [
+                house.ask("POST", "/feedback", {"description": f"{room} {number} {'x' * 9_000}"}, alice.token)
+                for number in range(3)
+            ]
+            statuses = [told(asking)[0] for asking in asked]
+            stored = {row.description.rpartition(" ")[0] for row in Feedback.select()}
+            assert [status == 201 for status in statuses] == [f"{room} {number}" in stored for number in range(3)]
+            seen |= set(statuses)
+        assert seen == {201, 503}
+        assert POOL in house.threads["POST /feedback"]  # since SQLite has rolled back, they were begun again alone
