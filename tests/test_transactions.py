@@ -14,7 +14,7 @@ from PIL import Image
 from service import db
 from service.edge import Edge, Response, run
 from service.routes import operations
-from service.server.connection import SMALL
+from service.server.reading import SMALL_BODY
 from service.web import build_app
 from tests.conftest import Client, at
 from tests.postgres import on_sqlite_alone
@@ -73,7 +73,7 @@ class AsServed:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         operation = self.application.find(environ["REQUEST_METHOD"], environ["PATH_INFO"]).operation
         steps = self.application.steps(environ)
-        is_grouped = operation and operation.runs == "write" and int(environ["CONTENT_LENGTH"]) <= SMALL
+        is_grouped = operation and operation.runs == "write" and int(environ["CONTENT_LENGTH"]) <= SMALL_BODY
         response: Response = run(self.in_group(steps) if is_grouped else steps)
         start_response(response.status, response.headers)
         return [response.body]
