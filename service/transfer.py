@@ -1,14 +1,19 @@
 """Import and export as JSON Lines (contract, section 9): one record a line, all of a run or nothing.
 
 An import first reads everything, finds every fault and hashes passwords; what it has checked waits in a temporary file.
-Only then does it write, so that the write lock is held no longer than the rows need.
+Only then does it write, so that the write lock is held no longer than the rows need. References are checked before the
+first row is written, so that an import with faults of form reports them too, and takes no lock for it.
 """
 
+import bisect
+import contextlib
+import errno
 import functools
+import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,38 +33,131 @@ from service.shapes import convert
 FAULTS_SHOWN = 20
 BATCH = 500
 
+_IDENTIFIER = re.compile(rb'"id"\s*:\s*"([0-9A-Za-z-]{26,36})"')
+
 Progress = Callable[[int], None]
 
 
 class Record(msgspec.Struct, array_like=True):
     """A record that was checked and waits to be written."""
 
+    number: int  # of its line, counted through all files
     place: str  # FILE:LINE
     size: int  # of its line, in bytes
     kind: str
     row: list[Any]  # its columns as stored
 
 
+class Report(list[str]):
+    """The first faults of an import, at most 20, as `FILE:LINE: path: reason`; none means that all was imported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0  # how many faults there are
+        self.counts = Counter[str]()  # of the records that were imported, by kind
+        self._numbers: list[int] = []
+
+    def add(self, number: int, fault: str) -> None:
+        """Add a fault of the line with a number; only those of the first lines are kept."""
+        self.total += 1
+        place = bisect.bisect(self._numbers, number)
+        if place < FAULTS_SHOWN:
+            self._numbers.insert(place, number)
+            self.insert(place, fault)
+            del self._numbers[FAULTS_SHOWN:], self[FAULTS_SHOWN:]
+
+
 class _Faulty(Exception):
     """Undoes the transaction of an import that found faults."""
 
 
-def take_in(paths: Iterable[Path | None], progress: Progress = lambda size: None) -> list[str]:
-    """Import files (None is standard input): the faults, at most 20, as `FILE:LINE: path: reason`; none means done.
+class _References:
+    """The identifiers in an import and those that it refers to, in a temporary database: there may be very many.
+
+    Its methods raise OSError when the disk has no room for it.
+    """
+
+    def __init__(self) -> None:
+        self._new: tuple[list[Any], list[Any]] = [], []
+        self._connection = db.sqlite3.connect("", isolation_level=None)
+        self._run("PRAGMA journal_mode = OFF")
+        self._run("BEGIN")
+        self._run("CREATE TABLE known (id TEXT, kind TEXT, PRIMARY KEY (id, kind)) WITHOUT ROWID")
+        self._run("CREATE TABLE wanted (kind TEXT, id TEXT, PRIMARY KEY (kind, id)) WITHOUT ROWID")
+
+    def add(self, kind: str, row: list[Any]) -> None:
+        """Note a record: its identifier and what it refers to."""
+        known, wanted = self._new
+        known.append((row[0], kind))
+        wanted.extend((column.refers_to, row[place]) for place, column in _references_of(kind) if row[place])
+        if len(known) >= BATCH:
+            self._flush()
+
+    def add_faulty(self, raw: bytes) -> None:
+        """Note the identifiers in a line with a fault, of whichever kind, so that references to it are none."""
+        for found in _IDENTIFIER.findall(raw):
+            text = found.decode()
+            self._new[0].extend(((text.lower(), ""), (text.upper(), "")))
+
+    def drop_found(self) -> bool:
+        """Drop the references to what is in the import or in the database; whether any is left."""
+        self._flush()
+        self._run(
+            "DELETE FROM wanted WHERE EXISTS"
+            " (SELECT 1 FROM known WHERE known.id = wanted.id AND known.kind IN (wanted.kind, ''))"
+        )
+        for kind, table in RECORDS.items():
+            key, last = primary_key(table), ""
+            asked = "SELECT id FROM wanted WHERE kind = ? AND id > ? ORDER BY id LIMIT ?"
+            while batch := [id for (id,) in self._run(asked, (kind, last, BATCH))]:
+                last = batch[-1]
+                rows: Any = table.select(key).where(key.in_(batch)).tuples()
+                for (id,) in rows:
+                    self._run("DELETE FROM wanted WHERE kind = ? AND id = ?", (kind, id))
+        return bool(self._run("SELECT 1 FROM wanted LIMIT 1"))
+
+    def is_missing(self, kind: str, id: str | None) -> bool:
+        """Whether a reference is left."""
+        return bool(id and self._run("SELECT 1 FROM wanted WHERE kind = ? AND id = ?", (kind, id)))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _flush(self) -> None:
+        for what, rows in zip(("known", "wanted"), self._new, strict=True):
+            self._run(f"INSERT OR IGNORE INTO {what} VALUES (?, ?)", many=rows)
+            rows.clear()
+
+    def _run(self, sql: str, values: Sequence[Any] = (), many: Sequence[Any] | None = None) -> list[Any]:
+        try:
+            if many is not None:
+                self._connection.executemany(sql, many)
+                return []
+            return list(self._connection.execute(sql, values))
+        except db.sqlite3.Error as error:
+            raise OSError(errno.ENOSPC, str(error)) from None
+
+
+def take_in(paths: Iterable[Path | None], progress: Progress = lambda size: None) -> Report:
+    """Import files (None is standard input), all of them or, with any fault, nothing.
 
     `progress` is told the bytes of each line, twice over in the course of a run.
     """
-    with tempfile.TemporaryFile() as spool:
-        faults = _check(paths, spool, progress)
-        try:
-            if not faults:
-                with db.bulk_write():
-                    faults = _write(spool, progress)
-                    if faults:
-                        raise _Faulty
-        except _Faulty:
-            pass
-        return faults[:FAULTS_SHOWN]
+    report = Report()
+    with tempfile.TemporaryFile() as spool, contextlib.closing(_References()) as references:
+        _check(paths, spool, references, report, progress)
+        if report:
+            for number, fault in _check_references(spool, references):
+                report.add(number, fault)
+            return report
+        with contextlib.suppress(_Faulty), db.bulk_write():
+            for number, fault in _check_references(spool, references):
+                report.add(number, fault)
+            if not report:
+                _write(spool, report, progress)
+            if report:
+                raise _Faulty
+    return report
 
 
 def give_out(write: Callable[[bytes], Any], progress: Progress = lambda rows: None) -> None:
@@ -86,20 +184,21 @@ def _lines(paths: Iterable[Path | None]) -> Iterator[tuple[str, bytes]]:
                 yield f"{'-' if path is None else path}:{number}", raw
 
 
-def _check(paths: Iterable[Path | None], spool: BinaryIO, progress: Progress) -> list[str]:
-    """Put the records of all lines into the spool; the faults."""
-    faults: list[str] = []
-    for place, raw in _lines(paths):
+def _check(
+    paths: Iterable[Path | None], spool: BinaryIO, references: _References, report: Report, progress: Progress
+) -> None:
+    """Put the records of all lines into the spool, and note their references; faults go into the report."""
+    for number, (place, raw) in enumerate(_lines(paths)):
         try:
             if raw.strip():
                 kind, given = _read(raw)
-                spool.write(msgspec.json.encode(Record(place, len(raw), kind, _row(kind, given))) + b"\n")
+                row = _row(kind, given)
+                spool.write(msgspec.json.encode(Record(number, place, len(raw), kind, row)) + b"\n")
+                references.add(kind, row)
         except (BadRequest, ValueError) as fault:
-            faults.append(f"{place}: {fault}")
-            if len(faults) == FAULTS_SHOWN:
-                break
+            report.add(number, f"{place}: {fault}")
+            references.add_faulty(raw)
         progress(len(raw))
-    return faults
 
 
 def _read(raw: bytes) -> tuple[str, dict[str, Any]]:
@@ -130,6 +229,13 @@ def _columns(kind: str) -> tuple[dict[str, Column], list[Flag]]:
     table = RECORDS[kind]
     flags = [flag for flag in members(table).values() if isinstance(flag, Flag)]
     return {column.name: column for column in table._meta.sorted_fields}, flags
+
+
+@functools.cache
+def _references_of(kind: str) -> list[tuple[int, Column]]:
+    """The columns of a kind that name records, and their places in a row."""
+    columns = _columns(kind)[0].values()
+    return [(place, column) for place, column in enumerate(columns) if column.refers_to]
 
 
 def _row(kind: str, given: dict[str, Any]) -> list[Any]:
@@ -166,8 +272,8 @@ def _records(spool: BinaryIO) -> Iterator[Record]:
     return map(msgspec.json.Decoder(Record).decode, spool)
 
 
-def _write(spool: BinaryIO, progress: Progress) -> list[str]:
-    """Write every record, then check references and mend what is derived; the faults."""
+def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
+    """Write every record, then what is derived; counts, or the first row that is not unique, go into the report."""
     waiting: dict[str, list[list[Any]]] = defaultdict(list)
     touched: set[str] = set()
     counts = Counter[str]()
@@ -181,16 +287,16 @@ def _write(spool: BinaryIO, progress: Progress) -> list[str]:
             try:
                 touched |= _insert(record.kind, waiting.pop(record.kind))
             except peewee.IntegrityError:
-                return [f"{record.place}: $.{record.kind}.{unique[0]}: another {record.kind} has it already"]
+                fault = f"$.{record.kind}.{unique[0]}: another {record.kind} has it already"
+                report.add(record.number, f"{record.place}: {fault}")
+                return
     for kind, rows in waiting.items():
         touched |= _insert(kind, rows)
-    faults = _dangling(spool)
-    if not faults:
-        settle(touched)
-        Avatar.settle()
-        if counts:
-            Ledger.record("imported", OPERATOR, "", **counts)
-    return faults
+    settle(touched)
+    Avatar.settle()
+    if counts:
+        Ledger.record("imported", OPERATOR, "", **counts)
+    report.counts = counts
 
 
 def _make_way(spool: BinaryIO) -> None:
@@ -219,22 +325,12 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
     return before | sessions_of(table, identifiers)
 
 
-def _dangling(spool: BinaryIO) -> list[str]:
-    """The records that refer to rows which are not there."""
-    missing: dict[tuple[str, str], set[str]] = {}
-    for kind, table in RECORDS.items():
-        for column in table._meta.sorted_fields:
-            if column.refers_to:
-                parents = RECORDS[column.refers_to].alias()
-                lost = table.select(column).distinct().where(column.is_null(False))
-                lost = lost.where(~peewee.fn.EXISTS(parents.select(parents.id).where(parents.id == column)))
-                rows: Any = lost.tuples()
-                missing[kind, column.name] = {value for (value,) in rows}
-    if not any(missing.values()):
-        return []
-    return [
-        f"{record.place}: $.{record.kind}.{name}: refers to nothing: {value}"
-        for record in _records(spool)
-        for name, value in zip(_columns(record.kind)[0], record.row, strict=True)
-        if value in missing.get((record.kind, name), ())
-    ]
+def _check_references(spool: BinaryIO, references: _References) -> Iterator[tuple[int, str]]:
+    """The faults of records that refer to what is neither in the import nor in the database, with their numbers."""
+    if not references.drop_found():
+        return
+    for record in _records(spool):
+        for place, column in _references_of(record.kind):
+            if references.is_missing(column.refers_to, record.row[place]):
+                value = record.row[place]
+                yield record.number, f"{record.place}: $.{record.kind}.{column.name}: refers to nothing: {value}"

@@ -223,8 +223,68 @@ def test_the_command_lists_faults_and_exits_with_status_1(tmp_path: Path) -> Non
     done = command("import", good, bad, "--data", tmp_path / "data")
     faults = [f"{bad}:{line}: $.app.name: expected str" for line in range(1, 21)]
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.decode().splitlines() == [*faults, "nothing was imported"]
+    assert done.stderr.decode().splitlines() == [*faults, "5 more faults; nothing was imported"]
     assert command("export", "--data", tmp_path / "data").stdout == b""
+
+
+def test_faults_of_form_and_references_to_nothing_are_told_in_one_run_in_the_order_of_lines(
+    take_in: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = export()
+
+    def write_lock() -> None:
+        raise AssertionError("an import with faults of form takes no write lock")
+
+    monkeypatch.setattr(db, "bulk_write", write_lock)
+    lost = [{"bot": {"app_id": NOWHERE, "name": str(number)}} for number in range(25)]
+    bad: list[Record] = [{"app": {"name": number}} for number in range(25)]
+    mixed = [record for pair in zip(lost, bad, strict=True) for record in pair]
+    faults = take_in(*mixed)
+    reasons = {1: f"$.bot.app_id: refers to nothing: {NOWHERE}", 0: "$.app.name: expected str"}
+    assert faults == [f"FILE:{line}: {reasons[line % 2]}" for line in range(1, 21)]
+    path = told(tmp_path / "again", mixed)
+    assert transfer.take_in([path]).total == 50
+    assert export() == before
+
+
+def test_a_reference_to_a_record_with_a_fault_is_none(take_in: Callable[..., list[str]]) -> None:
+    app_record, user, *rest = chat()
+    user["user"]["role"] = "king"
+    fault = "FILE:2: $.user.role: invalid enum value 'king'"
+    assert take_in(app_record, user, *rest) == [fault]
+    assert take_in(app_record, {"person": {"id": ALICE.upper()}}, *rest) == [
+        "FILE:2: $: expected one member, which names the record: " + ", ".join(RECORDS)
+    ]
+    broken = b'{"user": {"id": "%s", "email": \n' % ALICE.encode()
+    (found,) = take_in(app_record, broken, *rest)
+    assert found.startswith("FILE:2: $: is not JSON")
+
+
+def test_a_reference_to_a_record_of_another_kind_is_a_fault(take_in: Callable[..., list[str]]) -> None:
+    assert take_in(*chat(0), {"bot": {"app_id": ALICE}}) == [f"FILE:4: $.bot.app_id: refers to nothing: {ALICE}"]
+    assert take_in(*chat(0)) == []
+    assert take_in({"bot": {"app_id": ALICE}}) == [f"FILE:1: $.bot.app_id: refers to nothing: {ALICE}"]
+
+
+def test_many_references_are_found_in_the_import_and_in_the_database(take_in: Callable[..., list[str]]) -> None:
+    apps = [{"id": clock.uuid(), "name": "Shop"} for _ in range(1300)]
+    assert take_in(*({"app": one} for one in apps[:650])) == []
+    bots: list[Record] = [{"bot": {"app_id": one["id"].upper()}} for one in reversed(apps)]
+    faults = take_in(*bots, *({"app": one} for one in apps[650:1200]))
+    assert faults == [
+        f"FILE:{line}: $.bot.app_id: refers to nothing: {one['id']}"
+        for line, one in enumerate(reversed(apps[1280:]), 1)
+    ]
+    assert take_in(*bots, *({"app": one} for one in apps[650:])) == []
+    assert len(stored("bot")) == 1300
+
+
+def test_the_command_says_what_it_imported(tmp_path: Path) -> None:
+    done = command("import", told(tmp_path / "in", chat()), "--data", tmp_path / "data")
+    assert (done.returncode, done.stderr) == (0, b"")
+    *counts, summary = done.stdout.decode().splitlines()
+    assert [line.split() for line in counts] == [["1", "app"], ["1", "user"], ["1", "chat_session"], ["3", "message"]]
+    assert re.fullmatch(r" +6 records imported in \d+\.\d s, [\d,]+ a second", summary)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +389,7 @@ def test_several_files_may_refer_to_each_other(application: Any, tmp_path: Path)
 def test_a_dash_is_standard_input_and_output(tmp_path: Path) -> None:
     path = told(tmp_path / "half", chat()[:2])
     done = command("import", path, "-", "--data", tmp_path / "data", input=json_lines(chat()[2:]))
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (done.returncode, done.stderr) == (0, b"")
     plain, dashed = (command("export", *more, "--data", tmp_path / "data") for more in ([], ["-"]))
     assert plain.stdout == dashed.stdout
     assert plain.stdout.count(b"\n") == 6

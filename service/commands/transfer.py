@@ -5,10 +5,12 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from service import transfer
 from service.commands import Stop
+from service.models import RECORDS
 from service.settings import Settings
 from service.terminal import clean
 
@@ -22,7 +24,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 class Bar:
-    """A progress bar on a terminal, and nothing elsewhere."""
+    """A progress bar on a terminal, and nothing elsewhere or without a total."""
 
     WIDTH = 40
 
@@ -39,26 +41,44 @@ class Bar:
             end = "\n" if percent == 100 else ""
             print(f"\r[{bar:<{self.WIDTH}}] {percent:3}%", end=end, file=sys.stderr, flush=True)
 
+    def end(self) -> None:
+        """Leave the line of an unfinished bar, so that what follows has a line of its own."""
+        if 0 <= self.shown < 100:
+            print(file=sys.stderr, flush=True)
+
 
 def take_in(flags: argparse.Namespace, settings: Settings) -> int:
-    """Import files, or say what is wrong with them."""
+    """Import files and say how much it was, or what is wrong with them."""
     import app
 
     app.prepare(settings, create=True)
+    begun = time.monotonic()
     paths = [None if name == "-" else Path(name) for name in flags.files]
     try:
+        # Each byte counts twice: when it is read and when it is written.
         bar = Bar(0 if None in paths else 2 * sum(path.stat().st_size for path in paths if path))
-        faults = transfer.take_in(paths, bar)
+        try:
+            report = transfer.take_in(paths, bar)
+        finally:
+            bar.end()
     except OSError as error:
         if error.filename is None:  # not of a file that was named
             where = tempfile.gettempdir()
             raise Stop(f"nothing was imported: what was checked waits in {where}: {error.strerror}") from None
         raise Stop(f"cannot read {error.filename}: {error.strerror}") from None
-    for fault in faults:
+    for fault in report:
         print(clean(fault), file=sys.stderr)
-    if faults:
-        print("nothing was imported", file=sys.stderr)
-    return 1 if faults else 0
+    if report:
+        more = f"{report.total - len(report):,} more faults; " if report.total > len(report) else ""
+        print(f"{more}nothing was imported", file=sys.stderr)
+        return 1
+    taken = max(time.monotonic() - begun, 0.001)
+    for kind in RECORDS:
+        if report.counts[kind]:
+            print(f"{report.counts[kind]:>12,} {kind}")
+    total = sum(report.counts.values())
+    print(f"{total:>12,} records imported in {taken:.1f} s, {total / taken:,.0f} a second")
+    return 0
 
 
 def give_out(flags: argparse.Namespace, settings: Settings) -> None:
