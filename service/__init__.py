@@ -28,6 +28,7 @@
     auth/          passwords, signed texts, tokens, throttling
     keeping        answers kept for repeated requests
     operations     what an operation declares
+    declared_errors  the errors that an operation may answer with
     origins        where a request comes from
     decoding       reading bodies and queries
     forms          reading multipart/form-data
@@ -37,6 +38,7 @@
     replies        answers on their way out; refusals in the envelope
     edge           what holds for every answer: request identifier, log line, headers, crashes
     web            from a request to an answer; the only importer of Bottle
+    json_schemas   declared types as JSON Schema
     openapi        declarations as OpenAPI 3.1
     client         the reference command-line client; knows the service over HTTP only
     asking         threads that get the answers which bots owe from the assistant

@@ -121,7 +121,7 @@ def _read_parameters(
     given, faults = _parameters(text), list[tuple[str, Exception]]()
     values: dict[str, Any] = {}
     cursor: list[str] = []
-    for wire_name, name, hint, required in _members(kind):
+    for wire_name, name, hint, required, default in _members(kind):
         if wire_name not in given:
             if required:
                 faults.append((wire_name, InvalidParameter(f"{wire_name}: required.")))
@@ -129,6 +129,8 @@ def _read_parameters(
         if hint is Position:
             cursor = given[wire_name]
             continue
+        if given[wire_name] == [default] and hint not in (LowerBound, UpperBound):
+            continue  # an empty filter, which is none
         try:
             values[name] = _read(given[wire_name], hint)
         except ValueError as error:
@@ -141,10 +143,10 @@ def _read_parameters(
 
 
 @functools.cache
-def _members(kind: type[Struct]) -> list[tuple[str, str, Any, bool]]:
+def _members(kind: type[Struct]) -> list[tuple[str, str, Any, bool, Any]]:
     hints = hints_of(kind)
     found = msgspec.structs.fields(kind)
-    return [(field.encode_name, field.name, hints[field.name], field.required) for field in found]
+    return [(field.encode_name, field.name, hints[field.name], field.required, field.default) for field in found]
 
 
 def _parameters(text: str) -> dict[str, list[str]]:

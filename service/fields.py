@@ -24,10 +24,28 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 MANY = 1000  # items of a list that a client may write; lists of rows that hold them are not cut into pages
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.")]
-AnyUuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"}, description="A UUID, any case."), clock.read_uuid]
+DATE_TIME = {"format": "date-time"}
+UUID = {"format": "uuid"}
+Uuid = Annotated[
+    str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID.", extra_json_schema=UUID)
+]
+AnyUuid = Annotated[str, Meta(extra_json_schema=UUID, description="A UUID, any case."), clock.read_uuid]
 Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
-Stamp = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="RFC 3339, UTC.")]
+AnyUlid = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="A ULID, any case.",
+        extra_json_schema={"pattern": "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$"},
+    ),
+    clock.read_ulid,
+]
+Stamp = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="RFC 3339, UTC.", extra_json_schema=DATE_TIME
+    ),
+]
 JsonBytes = Annotated[list[Int64], Meta(description="The UTF-8 bytes of a compact JSON text; empty when unset.")]
 
 
@@ -104,7 +122,7 @@ class Identifier(Column):
     """A UUID."""
 
     wire = Uuid
-    accepts = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+    accepts = Annotated[str, Meta(extra_json_schema=UUID)]
 
     def store(self, value: Any) -> Any:
         return None if value is None else clock.read_uuid(value)
@@ -129,7 +147,7 @@ class Timestamp(Column):
     """An instant, stored as the RFC 3339 text that is sent."""
 
     wire = Stamp
-    accepts = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+    accepts = Annotated[str, Meta(extra_json_schema=DATE_TIME)]
 
     def store(self, value: Any) -> Any:
         return None if value is None else clock.read_timestamp(value)

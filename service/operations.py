@@ -6,7 +6,8 @@
     def archive_chat_session(caller: Caller, session: ChatSession) -> StatusNow:
         "Put a chat session away."
 
-The path, the statuses and the rare words stand in the decorator; the rest is the handler's signature. A parameter
+The path, the statuses and the rare words stand in the decorator, as do the errors that do not follow from the rest
+(`raises`); the rest is the handler's signature. A parameter
 annotated with a table takes the next `{identifier}` of the path and is looked up with the table's `reach`;
 `caller`, `origin`, `query` and `body` are handed in when asked for; the return annotation is the `data` of the answer.
 The docstring is the summary.
@@ -20,6 +21,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from service.db import Page, Table
+from service.errors import Refusal
 from service.shapes import hints_of, may_be_empty, resolve
 from service.signature import Bare, Cursor, Form, Html, Moved, Upload
 
@@ -57,6 +59,8 @@ class Operation:
     most: int = 1024 * KIB  # bytes of the body; of one that the operation does not read, 16 KiB
     runs: Runs | None = None  # by default, pages are slow, other GETs read, and everything else writes
     prepare: Callable[..., Any] | None = None  # called before the transaction; its result is the handler's `prepared`
+    example: Any = None  # a body that the demo takes as it stands
+    raises: tuple[type[Refusal], ...] = ()  # the handler's own errors; `declared_errors` adds those that follow
     # Read from the handler:
     name: str = field(init=False)
     summary: str = field(init=False)

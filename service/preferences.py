@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from service import clock, formats
 from service.errors import InvalidBody
-from service.fields import compact_json
+from service.fields import DATE_TIME, compact_json
 from service.remembering import remembered
 from service.shapes import convert
 
@@ -16,7 +16,7 @@ DEEPEST = 8  # levels
 
 LanguageTag = Annotated[str, Meta(min_length=1, max_length=64, description="A BCP 47 tag."), formats.language_tag]
 ReplyLanguage = Annotated[str, Meta(max_length=64, description="A BCP 47 tag, or empty."), formats.language_tag]
-Moment = Annotated[str, Meta(description="An RFC 3339 timestamp."), clock.read_timestamp]
+Moment = Annotated[str, Meta(description="An RFC 3339 timestamp.", extra_json_schema=DATE_TIME), clock.read_timestamp]
 
 
 class Appearance(Struct):

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from service import cursors, db
-from service.errors import ANY_OPERATION, Busy, Refusal
+from service.declared_errors import declared_errors
+from service.errors import ANY_OPERATION, ANYWHERE, Busy, Refusal, Told
 from service.operations import Operation
 from service.signature import Media, Moved
 
@@ -39,6 +40,7 @@ class Reply:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    code: str = ""  # of the error, where it is one
 
 
 def refuse(refusal: Refusal, statuses: Collection[int] = ()) -> Reply:
@@ -46,16 +48,21 @@ def refuse(refusal: Refusal, statuses: Collection[int] = ()) -> Reply:
     told = refusal.within(statuses or {refusal.status})
     error = {"code": told.code, "message": told.message}
     headers = {**JSON, "Cache-Control": "no-store", **told.headers}
-    return Reply(told.status, msgspec.json.encode({"success": False, "error": error}), headers)
+    return Reply(told.status, msgspec.json.encode({"success": False, "error": error}), headers, told.code)
 
 
 def refuse_bare(refusal: Refusal) -> Reply:
     """A refusal as OAuth clients read it (RFC 6749, section 5.2)."""
     told = refusal.within({refusal.status})
-    code = told.code if told.code in OAUTH or told.status != 400 else "invalid_request"
+    code = bare_code(told)
     description = told.message.replace('"', "'").replace("\\", "/").encode("ascii", "replace").decode()
     body = msgspec.json.encode({"error": code, "error_description": description})
-    return Reply(told.status, body, {**JSON, "Cache-Control": "no-store", **told.headers})
+    return Reply(told.status, body, {**JSON, "Cache-Control": "no-store", **told.headers}, told.code)
+
+
+def bare_code(told: Told | type[Refusal]) -> str:
+    """The code of an error as OAuth clients know it."""
+    return told.code if told.code in OAUTH or told.status != 400 else "invalid_request"
 
 
 def succeed(operation: Operation, bound_to: list[Any], query: Any, result: Any) -> bytes:
@@ -110,10 +117,13 @@ def unless_known(reply: Reply, if_none_match: str, tag: str = "") -> Reply:
 
 
 def verify(operation: Operation, reply: Reply) -> None:
-    """Fail on an answer that the operation does not declare: a wrong status, or data of another shape."""
-    narrow = reply.status == 403 and b'"insufficient_scope"' in reply.body
-    declared = reply.status in operation.statuses | ANY_OPERATION
-    assert declared or narrow, f"{operation.name} answered {reply.status}"
+    """Fail on an answer that the operation does not declare: a wrong status or error, or data of another shape."""
+    errors = declared_errors(operation).get(reply.status, ())
+    declared = {(kind.status, kind.code) for kind in ANYWHERE} | {(reply.status, kind.code) for kind in errors}
+    if not reply.code:
+        assert reply.status in operation.statuses | ANY_OPERATION, f"{operation.name} answered {reply.status}"
+    elif (reply.status, reply.code) not in declared:
+        raise AssertionError(f"{operation.name} answered {reply.status} {reply.code}")
     if reply.status == operation.status and reply.headers.get("Content-Type") == "application/json":
         answer = msgspec.json.decode(reply.body)
         msgspec.convert(answer if operation.is_bare else answer["data"], operation.data, strict=True)

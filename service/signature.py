@@ -13,14 +13,15 @@ from service.waiting import Patience
 
 _AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send backslashes, which paths of ours lack
 
+_MOMENT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}]}
 LowerBound = Annotated[
     str,
-    Meta(description="An RFC 3339 timestamp, or a date for the start of that day."),
+    Meta(description="An RFC 3339 timestamp, or a date for the start of that day.", extra_json_schema=_MOMENT),
     partial(clock.read_timestamp, bare_date="start"),
 ]
 UpperBound = Annotated[
     str,
-    Meta(description="An RFC 3339 timestamp, or a date for the end of that day."),
+    Meta(description="An RFC 3339 timestamp, or a date for the end of that day.", extra_json_schema=_MOMENT),
     partial(clock.read_timestamp, bare_date="end"),
 ]
 Cursor = Position

@@ -211,8 +211,10 @@ class Door:
             return replies.refuse_bare(refusal)
         if self.operation.is_page and (origin.is_navigation or isinstance(refusal, BadRequest)):
             page = self.tell(refusal, origin)
-            reply = self.show(refusal.within(self.operation.statuses).status, page)
+            told = refusal.within(self.operation.statuses)
+            reply = self.show(told.status, page)
             reply.headers |= refusal.headers
+            reply.code = told.code
             return reply
         return refuse(refusal, self.operation.statuses)
 

@@ -8,6 +8,27 @@ const place = document.getElementById("reference");
 let token = "";
 let reference;
 
+// The operations with a text in their tag, method, path, summary or name; Swagger UI itself looks at tags only.
+function matching(tags, text) {
+  const parts = [["method"], ["path"], ["operation", "summary"], ["operation", "operationId"]];
+  const words = (tag, one) => [tag, ...parts.map((part) => one.getIn(part))].join(" ").toLowerCase();
+  const matches = (tag, one) => words(tag, one).includes(text.toLowerCase());
+  const chosen = tags.map((group, tag) => group.update("operations", (all) => all.filter((one) => matches(tag, one))));
+  return chosen.filter((group) => group.get("operations").size);
+}
+
+function filterBox(React) {
+  return ({ layoutSelectors, layoutActions }) =>
+    React.createElement("input", {
+      type: "search",
+      className: "operation-filter-input",
+      placeholder: "Filter operations",
+      "aria-label": "Filter operations",
+      value: layoutSelectors.currentFilter() === true ? "" : layoutSelectors.currentFilter(), // true: shown, and empty
+      onChange: (event) => layoutActions.updateFilter(event.target.value),
+    });
+}
+
 async function describe() {
   const answer = await fetch("/docs/openapi.json");
   const described = await answer.json();
@@ -17,6 +38,8 @@ async function describe() {
     deepLinking: true,
     defaultModelsExpandDepth: 0,
     displayRequestDuration: true,
+    filter: true,
+    plugins: [({ React }) => ({ fn: { opsFilter: matching }, components: { FilterContainer: filterBox(React) } })],
     tryItOutEnabled: true,
     validatorUrl: null,
     onComplete: () => show(""),

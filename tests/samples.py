@@ -9,6 +9,7 @@ from msgspec import Meta, Raw, Struct
 
 from service import clock
 from service.db import Order, Page, page, render
+from service.errors import GrantLimitReached, PinLimitReached
 from service.fields import AnyUuid, Int64
 from service.models import App, ChatSession, Notification
 from service.models.people import Caller
@@ -170,6 +171,12 @@ def crash_before_people(caller: Caller) -> Html:
 def refuse_wrongly(caller: Caller) -> Told:
     """Refuse with a status that is not declared."""
     raise peewee.IntegrityError if caller is None else ChatSession.reach(caller, NOBODY)
+
+
+@routes.get("/wrong-code", answers=(200, 400), raises=(PinLimitReached,))
+def refuse_with_another_code(caller: Caller) -> Told:
+    """Refuse with a code that is not declared."""
+    raise GrantLimitReached
 
 
 @routes.get("/wrong-shape", answers=(200,))

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from service import openapi
-from service.errors import ANY_OPERATION, InsufficientScope, Refusal
+from service.declared_errors import declared_errors
+from service.errors import ANYWHERE
 from service.fields import members
 from service.models import Message, User
 from service.routes import operations
@@ -19,6 +20,12 @@ from service.signature import Html, Media, Moved
 from tests.samples import routes as samples
 
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+# Identifiers whose form others decide: clients, servers and the systems that records are imported from.
+FREE = {
+    *("identity_id", "sender_id", "action_id", "action_source_id", "source_event_id", "client_message_id"),
+    *("mcp_server_id", "client_id", "install_id"),
+}
+FAILURE = "#/components/schemas/Failure"
 TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 
 
@@ -30,7 +37,7 @@ def declared(request):
 @pytest.fixture(scope="module")
 def document(declared):
     """The document as clients read it."""
-    return json.loads(msgspec.json.encode(openapi.document(declared, "https://chat.example")))
+    return json.loads(msgspec.json.encode(openapi.document(declared, "https://chat.example", pages=True)))
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +139,8 @@ class TestTheDocument:
                 assert parameter["in"] in ("path", "query", "header")
                 assert parameter["in"] != "path" or parameter["required"] is True
                 assert parameter["schema"]
+                assert {"type": "null"} not in parameter["schema"].get("anyOf", [])
+                assert parameter["schema"].get("default") != ""
 
     def test_resolves_every_reference(self, document):
         found = list(references(document))
@@ -159,6 +168,16 @@ class TestTheDocument:
             assert set(schema.get("required", [])) <= set(schema.get("properties", {})), place
             re.compile(schema.get("pattern", ""))
 
+    def test_gives_every_closed_list_of_words_a_type(self, document):
+        for place, schema in all_schemas(document):
+            if "enum" in schema or "const" in schema:
+                words = schema.get("enum", [schema.get("const")])
+                assert schema["type"] == {str: "string", bool: "boolean"}[type(words[0])], place
+
+    def test_holds_no_number_that_javascript_rounds(self, document):
+        for place, part in walk(document):
+            assert not isinstance(part, int | float) or abs(part) < 2**53, place
+
     def test_leaves_no_answer_unspecified(self, document, declared):
         for path, method, operation in described(document):
             [one] = [o for o in declared if (o.method.lower(), o.full_path) == (method, path)]
@@ -170,28 +189,30 @@ class TestTheDocument:
                 assert content["application/json"]["schema"]["$ref"]
                 continue
             envelope = content["application/json"]["schema"]
-            assert envelope["properties"]["success"] == {"const": True}
+            assert envelope["properties"]["success"] == {"type": "boolean", "const": True}
             assert envelope["properties"]["data"]
             assert set(envelope["required"]) == set(envelope["properties"])
             assert tuple(envelope["properties"].get("meta", {}).get("properties", ())) == one.meta
 
-    def test_gives_every_refusal_the_envelope_of_failure_and_its_codes(self, document, declared):
-        bare = {operation.name for operation in declared if operation.is_bare}
+    def test_gives_every_error_the_envelope_of_failure_and_the_codes_of_its_operation(self, document, declared):
+        by_name = {operation.name: operation for operation in declared}
         for *_, operation in described(document):
+            one = by_name[operation["operationId"]]
             for status, response in answers(operation).items():
-                if status >= "400" and operation["operationId"] in bare:
+                if status >= "400" and one.is_bare:
                     [content] = response["content"].values()
                     assert set(content["schema"]["properties"]) == {"error", "error_description"}
-                elif status >= "400" and "text/html" not in response["content"]:
+                elif status >= "400":
+                    is_page = one.is_page and status == "400"
                     [content] = response["content"].values()
-                    assert content["schema"] == {"$ref": "#/components/schemas/Failure"}
-                    for kind in Refusal.kinds(int(status)):
-                        assert kind.code in response["description"]
+                    assert content["schema"] == ({"type": "string"} if is_page else {"$ref": FAILURE})
+                    listed = re.findall(r"^- `(\w+)`: [A-Z].+\.$", response["description"], re.MULTILINE)
+                    assert listed == sorted(kind.code for kind in declared_errors(one).get(int(status), ()))
 
     def test_tells_of_limits_and_faults_once_for_all_operations(self, document):
         otherwise = document["components"]["responses"]["Otherwise"]
         assert otherwise["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Failure"}
-        for kind in (InsufficientScope, *(kind for status in ANY_OPERATION for kind in Refusal.kinds(status))):
+        for kind in ANYWHERE:
             assert kind.code in otherwise["description"]
         for *_, operation in described(document):
             assert operation["responses"]["default"] == {"$ref": "#/components/responses/Otherwise"}
@@ -235,7 +256,8 @@ class TestTheServicesDocument:
         listed = shown["paths"]["/api/v1/chats/{id}/messages"]["get"]["parameters"]
         by_name = {parameter["name"]: parameter for parameter in listed}
         assert by_name["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
-        assert by_name["direction"]["schema"] == {"enum": ["backward", "forward"], "default": "forward"}
+        words = {"type": "string", "enum": ["backward", "forward"]}
+        assert by_name["direction"]["schema"] == {**words, "default": "forward"}
         assert by_name["cursor"]["schema"] == {"type": "string"}
 
     def test_offers_idempotency_keys_where_something_is_created(self):
@@ -243,6 +265,28 @@ class TestTheServicesDocument:
         names = {parameter["name"] for parameter in shown["/api/v1/apps"]["post"]["parameters"]}
         assert "Idempotency-Key" in names
         assert not shown["/api/v1/everything"]["put"]["parameters"]
+
+    def test_says_which_texts_are_moments_and_identifiers(self, shown):
+        found = 0
+        for place, schema in all_schemas(shown):
+            kinds = [part for part in [schema, *schema.get("anyOf", [])] if part.get("type") == "string"]
+            name = re.split(r"[. ]", place)[-1]
+            for kind in kinds:
+                if name.endswith("_at") or name in ("muted_until", "before"):
+                    formats = {kind.get("format"), *(part.get("format") for part in kind.get("anyOf", []))}
+                    assert "date-time" in formats, place
+                    found += 1
+                if (name == "id" or name.endswith("_id")) and name not in FREE:
+                    assert kind.get("format") == "uuid" or "0-9A-HJKMNP-TV-Z" in kind.get("pattern", ""), place
+                    found += 1
+        assert found
+
+    def test_leaves_pages_for_people_out(self, shown):
+        paths = {path for path, *_ in described(shown)}
+        assert not [path for path in paths if path.startswith("/console") or path in ("/", "/sign-in", "/docs")]
+        assert {"/api/v1/auth/cli/authorize", "/docs/openapi.json", "/avatars/{name}"} <= paths
+        names = {operation["operationId"] for *_, operation in described(shown)}
+        assert names == {one.name for one in operations() if not one.is_page or not one.extension}
 
     def test_is_what_the_command_prints(self, tmp_path):
         asked = [sys.executable, "app.py", "openapi", "--data", str(tmp_path)]

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import get_origin
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from service import openapi
 from service.commands.describe import listing
 from service.db import Page, Position
+from service.declared_errors import declared_errors, implied_errors
 from service.fields import Identifier, Sortable, Text
 from service.models import App, Avatar, Bot, ChatSession, DataShare, Event, Feedback, Message, Notification, User
 from service.models.people import Caller
@@ -108,7 +110,7 @@ def title(operation):
 
 @pytest.fixture(scope="module")
 def described():
-    return openapi.document(ALL.values())
+    return openapi.document(ALL.values(), pages=True)
 
 
 class TestEveryOperation:
@@ -162,6 +164,24 @@ class TestEveryOperation:
         path = address(operation, *existing(operation))
         assert "nonsense" not in alice.call(operation.method, f"{path}?nonsense=%ff&nonsense=1").raw.decode()
 
+    @every(lambda operation: operation.query and not operation.is_page)
+    def test_takes_every_declared_default_and_empty_filter(self, admin, existing, operation, described):
+        shown = described["paths"][operation.full_path][operation.method.lower()]["parameters"]
+        wanted = {member.encode_name for member in msgspec.structs.fields(operation.query) if member.default == ""}
+        given = {one["name"]: one["schema"]["default"] for one in shown if "default" in one["schema"]}
+        given |= dict.fromkeys(wanted - {"from", "to"}, "")
+        given |= {name: str(value).lower() for name, value in given.items() if isinstance(value, bool)}
+        given |= {"wait": 0} if "wait" in given else {}  # whose default would be waited for
+        required = {"app_id": NOBODY, "q": "x", "token": "x"}
+        names = {one["name"] for one in shown if one["in"] == "query"}
+        given |= {name: value for name, value in required.items() if name in names}
+        path = address(operation, *existing(operation))
+        assert admin.get(f"{path}?{urlencode(given)}").status in (200, 404)
+        for name, value in given.items():
+            reply = admin.get(f"{path}?{urlencode(required | {name: value})}")
+            assert reply.status in (200, 404), name
+            assert "X-Request-Warning" not in reply.headers
+
     @every(lambda operation: operation.full_path != "/")
     def test_answers_options_and_refuses_other_methods(self, anyone, operation):
         path = address(operation, NOBODY, "0" * 26)
@@ -197,6 +217,14 @@ class TestEveryDeclaration:
     def test_lists_401_through_its_caller_only(self, operation, described):
         answers = described["paths"][operation.full_path][operation.method.lower()]["responses"]
         assert ("401" in answers) == (not operation.public or 401 in operation.answers)
+
+    @every(lambda operation: not operation.is_page)
+    def test_has_a_code_for_every_status_of_an_error(self, operation):
+        assert {status for status in operation.statuses if status >= 400} == set(declared_errors(operation))
+
+    @every(lambda operation: operation.raises)
+    def test_declares_no_error_that_follows_from_the_rest(self, operation):
+        assert not set(operation.raises) & {*implied_errors(operation)}
 
     @every()
     def test_stands_in_the_openapi_document(self, operation, described):

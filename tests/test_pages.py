@@ -19,7 +19,7 @@ from service.routes import operations
 from service.web import build_app
 from tests import browser
 from tests.browser import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
-from tests.conftest import PASSWORD, Client
+from tests.conftest import PASSWORD, Client, text_of
 from tests.serving import ROOT, SESSION, Served, chat, fill, serving
 
 STATIC = ROOT / "static"
@@ -291,6 +291,21 @@ class TestTheReference:
         shown = page.locator(".opblock").evaluate_all("blocks => blocks.map(block => block.id.split('-').pop())")
         assert set(shown) == operation_ids
         assert page.locator(".opblock-summary-path:visible").count() == len(operation_ids)
+
+    def test_finds_operations_by_what_they_do(self, visit: Callable[..., Visit]) -> None:
+        page = visit().open("/docs")
+        box = page.get_by_label("Filter operations")
+        box.press_sequentially("ARCHIVE")
+        expect(page.locator(".opblock-summary-path:visible")).to_have_text(["/api/v1/chats\u200b/{id}\u200b/archive"])
+        box.fill("no such operation")
+        expect(page.locator(".opblock")).to_have_count(0)
+
+    def test_sends_the_example_of_a_message(self, visit: Callable[..., Visit]) -> None:
+        block = unfold(signed_in(visit()), "send_message")
+        block.get_by_label("id", exact=True).fill(SESSION)
+        status, body = execute(block)
+        assert status == "201"
+        assert text_of(json.loads(body)["data"]) == "Hello! When will my parcel arrive?"
 
     def test_lets_a_reader_sign_in_and_out(self, visit: Callable[..., Visit], server: Served) -> None:
         guest = visit()

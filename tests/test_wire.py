@@ -186,7 +186,12 @@ class TestACrash:
 
 class TestAnswersAreVerified:
     @pytest.mark.parametrize(
-        ("path", "said"), [("/wrong-status", "refuse_wrongly answered 400"), ("/wrong-shape", "Expected `str`")]
+        ("path", "said"),
+        [
+            ("/wrong-status", "refuse_wrongly answered 400 session_not_found"),
+            ("/wrong-code", "refuse_with_another_code answered 400 grant_limit_reached"),
+            ("/wrong-shape", "Expected `str`"),
+        ],
     )
     def test_an_answer_that_is_not_declared_fails(self, eve, caplog, path, said):
         eve.may_crash = True
@@ -196,6 +201,7 @@ class TestAnswersAreVerified:
     def test_only_while_testing(self, eve, settings):
         plain = with_settings(eve, settings, verify_answers=False)
         assert plain.get("/wrong-status").error == (400, "session_not_found")
+        assert plain.get("/wrong-code").error == (400, "grant_limit_reached")
         assert plain.get("/wrong-shape").data == {"text": 5}
 
 

@@ -94,6 +94,7 @@ class Table(peewee.Model):
     """A table of the one database."""
 
     also_accepts: ClassVar[dict[str, Any]] = {}  # what an import takes beside the columns
+    reach_raises: ClassVar[tuple[type[Any], ...]] = ()  # the errors of `reach`, which a path leads to
 
     @classmethod
     def known(cls, id: str) -> "Self | None":

@@ -38,9 +38,14 @@ class Refusal(Exception):
                 yield kind
             yield from kind.kinds(status)
 
+    @classmethod
+    def status_within(cls, statuses: Collection[int]) -> int | None:
+        """The status of this error where an operation may answer `statuses`; None if it always hides behind another."""
+        return cls.status
+
     def within(self, statuses: Collection[int]) -> Told:
         """How an operation that may answer `statuses` tells this refusal."""
-        return Told(self.status, self.code, str(self), self.headers)
+        return Told(self.status_within(statuses) or self.status, self.code, str(self), self.headers)
 
 
 # 400: the request cannot be understood or carried out as it stands.
@@ -131,8 +136,9 @@ class NotFound(Refusal):
     status = 404
     code = "not_found"
 
-    def within(self, statuses: Collection[int]) -> Told:
-        return Told(404 if 404 in statuses else 400, self.code, str(self), self.headers)
+    @classmethod
+    def status_within(cls, statuses: Collection[int]) -> int | None:
+        return 404 if 404 in statuses else 400
 
 
 class Forbidden(Refusal):
@@ -145,6 +151,10 @@ class Forbidden(Refusal):
         """`concealed` is told instead where the operation lists no 403, so that foreign and unknown look the same."""
         super().__init__()
         self.concealed = concealed
+
+    @classmethod
+    def status_within(cls, statuses: Collection[int]) -> int | None:
+        return 403 if 403 in statuses else None
 
     def within(self, statuses: Collection[int]) -> Told:
         return super().within(statuses) if 403 in statuses else self.concealed().within(statuses)
@@ -205,5 +215,14 @@ class StorageUnavailable(Refusal):
         super().__init__(detail, headers={"Retry-After": "2"})
 
 
+class Busy(StorageUnavailable):
+    """Too much of this is under way; try again in a moment."""
+
+    code = "busy"
+
+
 ANY_OPERATION = frozenset({413, 429, 500, 503})
 """Statuses that limits and faults may add to those an operation lists (and 403 `insufficient_scope`)."""
+
+ANYWHERE = (InsufficientScope, BodyTooLarge, RateLimited, InternalError, StorageUnavailable, Busy)
+"""The errors that any operation may answer with, whatever it declares."""

@@ -1,6 +1,6 @@
 """The refusals that belong to one part of the service."""
 
-from service.errors.general import BadRequest, BodyTooLarge, NotFound, Refusal, StorageUnavailable
+from service.errors.general import BadRequest, BodyTooLarge, NotFound, Refusal
 
 # Chat sessions and messages.
 
@@ -154,12 +154,6 @@ class ImageTooLarge(BadRequest):
     """The picture has too many pixels."""
 
     code = "image_too_large"
-
-
-class Busy(StorageUnavailable):
-    """Too much of this is under way; try again in a moment."""
-
-    code = "busy"
 
 
 # Signing in, and command-line clients (RFC 6749, section 5.2).

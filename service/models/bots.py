@@ -25,6 +25,7 @@ def searchable(texts: Iterable[str]) -> str:
 class Bot(Table):
     """A bot of an app (section 2.7 of the document)."""
 
+    reach_raises = (BotNotFound,)
     id = Identifier(primary_key=True, default=clock.uuid)
     app_id = reference("app")
     name = Text(200)

@@ -49,6 +49,7 @@ def known_status(text: str) -> str:
 class ChatSession(Newsworthy, Table):
     """One bounded exchange of a user with a bot; its conversation is the long-lived thread of the two."""
 
+    reach_raises = (SessionNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     app_id = reference("app")
     conversation_id = Identifier(default=clock.uuid, index=True)
@@ -104,6 +105,7 @@ class ChatSession(Newsworthy, Table):
 class Message(Table):
     """A message of a chat session (section 2.6 of the document)."""
 
+    reach_raises = (MessageNotFound,)
     id = Sortable(primary_key=True)
     chat_session_id = reference("chat_session")
     conversation_id = Identifier(null=True)

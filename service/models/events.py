@@ -22,6 +22,7 @@ FEED_PAST = 90 * clock.DAY
 class Event(Table):
     """An event of one user (section 2.9 of the document)."""
 
+    reach_raises = (EventNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     user_id = reference("user")
     app_id = reference("app", null=True)

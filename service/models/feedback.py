@@ -15,6 +15,7 @@ from service.models.people import Caller
 class Feedback(Table):
     """A feedback record (section 2.11 of the document)."""
 
+    reach_raises = (FeedbackNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     user_id = reference("user")
     feedback_type = Text(64, form=formats.word, default="general")

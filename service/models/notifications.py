@@ -32,6 +32,7 @@ REMINDER = "event_reminder"
 class Notification(Table):
     """A notification of one user (section 2.10 of the document)."""
 
+    reach_raises = (NotificationNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     type = Text(64, default="chat_message")
     title = Text(200)

@@ -54,6 +54,7 @@ class Caller(NamedTuple):
 class App(Table):
     """A tenant: the app whose bots and chat sessions belong together."""
 
+    reach_raises = (AppNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     name = Text(200)
 
@@ -188,6 +189,7 @@ class LoginSession(Table):
     `generation` counts the refresh tokens given out; a token carries the one it belongs to.
     """
 
+    reach_raises = (NotFound,)
     id = Identifier(primary_key=True, default=clock.uuid)
     user_id = reference("user", index=True)
     kind = Word("login", "browser", "client", leaves=NEVER)  # with a password, by cookie, from the command line

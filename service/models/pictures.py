@@ -20,6 +20,7 @@ NAME = re.compile(r"[\w-]{1,59}\.webp", re.ASCII)
 class Avatar(Table):
     """The picture of one user, under a name that cannot be guessed and that no other picture ever gets."""
 
+    reach_raises = (NotFound,)
     user_id = reference("user", primary_key=True, leaves=EXPORT)
     name = Text(64, unique=True, default=lambda: f"{secrets.token_urlsafe(16)}.webp", leaves=EXPORT)
     image = Text(default=None, leaves=EXPORT)

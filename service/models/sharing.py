@@ -9,7 +9,7 @@ from msgspec import Meta, Raw, Struct
 from service import clock
 from service.db import Order, Page, Position, Table, database, page, render, snapshot, write
 from service.errors import ConversationNotFound, Forbidden, GrantLimitReached, GrantNotFound, InvalidBody
-from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, reference
+from service.fields import Identifier, Integers, Standing, Strings, Text, Timestamp, Uuid, reference
 from service.models.chats import ChatSession
 from service.models.ledger import Kind, Ledger
 from service.models.people import Caller
@@ -38,13 +38,14 @@ class Verdict(Struct):
     """Whether a tool may be used, which grant decided, and why: see `DataShare.judge`."""
 
     allowed: bool
-    grant_id: str | None
+    grant_id: Uuid | None
     reason: Literal["granted", "not_granted", "tool_not_allowed", "expired", "revoked"]
 
 
 class DataShare(Table):
     """A data-share grant (section 2.8 of the document)."""
 
+    reach_raises = (GrantNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     user_id = reference("user")
     app_id = Identifier(null=True)

@@ -8,7 +8,7 @@ from service.auth import credentials, passwords, tokens
 from service.auth.consent import ACCOUNT
 from service.auth.tokens import Tokens
 from service.db import Page, render
-from service.errors import InsufficientScope
+from service.errors import InsufficientScope, InvalidCredentials, InvalidToken, WrongPassword
 from service.models import LoginSession, User
 from service.models.people import Caller, Login
 from service.operations import Routes
@@ -83,7 +83,14 @@ class Changed(Struct):
     changed: bool
 
 
-@routes.post("/auth/login", answers=(200, 400, 401), public=True, runs="slow")
+@routes.post(
+    "/auth/login",
+    answers=(200, 400, 401),
+    public=True,
+    raises=(InvalidCredentials,),
+    example={"email": "alice@demo.example", "password": "demo-password"},
+    runs="slow",
+)
 def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
     """Log in with an e-mail address and a password."""
     with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
@@ -91,13 +98,25 @@ def log_in(body: Credentials, origin: Origin, settings: Settings) -> LoggedIn:
         return LoggedIn(pair, render(User, user_id))
 
 
-@routes.post("/auth/refresh", answers=(200, 400, 401), public=True, extension=True)
+@routes.post(
+    "/auth/refresh",
+    answers=(200, 400, 401),
+    public=True,
+    extension=True,
+    raises=(InvalidToken,),
+    example={"refresh_token": "cxr_…"},
+)
 def refresh_tokens(body: Refresh, settings: Settings) -> Refreshed:
     """Trade a refresh token for a new pair of tokens."""
     return Refreshed(tokens.rotate(body.refresh_token, settings))
 
 
-@routes.post("/auth/logout", answers=(200, 400, 401), extension=True)
+@routes.post(
+    "/auth/logout",
+    answers=(200, 400, 401),
+    extension=True,
+    example={"scope": "local"},
+)
 def log_out(caller: Caller, body: Logout) -> LoggedOut:
     """End this login session, or with scope `global` all of them."""
     everywhere = body.scope == "global"
@@ -120,7 +139,13 @@ def end_login(login: LoginSession) -> Ended:
     return Ended(True)
 
 
-@account.post("/auth/password", answers=(200, 400, 401), runs="slow")
+@account.post(
+    "/auth/password",
+    answers=(200, 400, 401),
+    raises=(WrongPassword,),
+    example={"current_password": "demo-password", "new_password": "another demo-password"},
+    runs="slow",
+)
 def change_password(caller: Caller, body: NewPassword, origin: Origin, settings: Settings) -> Changed:
     """Give yourself another password, which ends every other login."""
     credentials.change_password(caller, body.current_password, body.new_password, origin.address, settings)

@@ -93,13 +93,23 @@ def list_app_bots(app: App, query: Catalogue) -> Page[Bot]:
     return Bot.kept_by(app.id, query.cursor, query.per_page, search=query.search, status=query.status, kind=query.kind)
 
 
-@routes.put("/apps/{app_id}/bots/{id}/status", answers=(200, 400, 401, 403, 404), extension=True)
+@routes.put(
+    "/apps/{app_id}/bots/{id}/status",
+    answers=(200, 400, 401, 403, 404),
+    extension=True,
+    example={"status": "published"},
+)
 def publish_bot(caller: Caller, app: App, bot: Bot, body: Publication) -> Annotated[Raw, Bot]:
     """Publish a bot of an app that you work for, or make it a draft again."""
     return bot.become(Bot.status, body.status, caller)
 
 
-@routes.put("/apps/{app_id}/bots/{id}/presence", answers=(200, 400, 401, 403, 404), extension=True)
+@routes.put(
+    "/apps/{app_id}/bots/{id}/presence",
+    answers=(200, 400, 401, 403, 404),
+    extension=True,
+    example={"presence": "online"},
+)
 def change_bot_presence(caller: Caller, app: App, bot: Bot, body: Presence) -> Annotated[Raw, Bot]:
     """Say whether somebody is there to answer for a bot of an app that you work for."""
     return bot.become(Bot.presence, body.presence, caller)

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Raw, Struct
 
 from service.db import Page
+from service.errors import PinLimitReached, UnknownStatus
 from service.models import ChatSession, Message
 from service.models import reading as inbox
 from service.models.chats import STATUSES
@@ -68,7 +69,7 @@ def delete_message(session: ChatSession, message: Message) -> Deleted:
     return Deleted(True)
 
 
-@routes.post("/chats/{session_id}/messages/{message_id}/pin", answers=(200, 400, 401))
+@routes.post("/chats/{session_id}/messages/{message_id}/pin", answers=(200, 400, 401), raises=(PinLimitReached,))
 def pin_message(session: ChatSession, message: Message) -> Pinned:
     """Pin a message."""
     message.pin()
@@ -106,7 +107,12 @@ def end_chat_session(caller: Caller, session: ChatSession) -> Status:
     return Status(session.become("resolved", caller))
 
 
-@routes.put("/chats/{id}/status", answers=(200, 400, 403, 404))
+@routes.put(
+    "/chats/{id}/status",
+    answers=(200, 400, 403, 404),
+    raises=(UnknownStatus,),
+    example={"status": "resolved"},
+)
 def change_chat_session_status(caller: Caller, session: ChatSession, body: Status) -> Status:
     """Move a chat session to any status."""
     return Status(session.become(body.status, caller))

@@ -1,14 +1,15 @@
 """How a command-line client is let in: the consent page, and what comes of it (section 4.1; contract, section 10)."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from service import clock
 from service.auth import codes, consent
 from service.auth.consent import ConsentRequest
-from service.errors import InvalidClient, InvalidParameter, UnsupportedGrantType
+from service.errors import InvalidClient, InvalidGrant, InvalidParameter, StaleForm, UnsupportedGrantType
+from service.fields import Stamp, Uuid
 from service.models import LoginSession, User
 from service.models.people import Caller
 from service.operations import FORM, PREFIX, Routes
@@ -39,7 +40,8 @@ class ConsentForm(Form):
 class TokenRequest(Form):
     """What a client trades in (RFC 6749, sections 4.1.3 and 6)."""
 
-    grant_type: str
+    # Only shown: other words are refused with a code of their own.
+    grant_type: Annotated[str, Meta(extra_json_schema={"enum": list(NEEDED)})]
     client_id: str = ""
     code: str = ""
     code_verifier: str = ""
@@ -86,11 +88,11 @@ class Metadata(Bare):
 class Install(Struct):
     """A command-line client that may act for you."""
 
-    id: str
+    id: Uuid
     install_id: str
     install_name: str
     scopes: list[str]
-    created_at: str
+    created_at: Stamp
 
 
 class Revoked(Struct):
@@ -108,7 +110,7 @@ def show_consent(caller: Caller, query: ConsentRequest, origin: Origin, settings
     return Html("consent.html", {**values, "ticket": codes.make_ticket(caller, query)})
 
 
-@routes.post(PAGE, answers=(200, 400, 401), extension=True, most=FORM)
+@routes.post(PAGE, answers=(200, 400, 401), extension=True, most=FORM, raises=(StaleForm,))
 def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
     """Approve or deny what a command-line client asked for."""
     granted = body.answer == "approve"
@@ -116,7 +118,20 @@ def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
     return Html("answered.html", {"granted": granted, "target": target})
 
 
-@clients.post("/auth/cli/token", answers=(200, 400), public=True, most=FORM)
+@clients.post(
+    "/auth/cli/token",
+    answers=(200, 400),
+    public=True,
+    most=FORM,
+    raises=(InvalidClient, InvalidGrant, UnsupportedGrantType),
+    example={
+        "grant_type": "authorization_code",
+        "client_id": "service-cli",
+        "code": "cxc_…",
+        "code_verifier": "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk",
+        "redirect_uri": "http://127.0.0.1:8976/callback",
+    },
+)
 def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
     """Trade a code or a refresh token for a pair of tokens (RFC 6749)."""
     body.expect_parameters()

@@ -4,13 +4,21 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
 
-from service import clock
 from service.db import Page
-from service.fields import AnyUuid
+from service.errors import (
+    AppNotFound,
+    BotNotFound,
+    ClientMessageIdReused,
+    ConversationNotFound,
+    MessageGone,
+    MessageNotFound,
+    SessionArchived,
+)
+from service.fields import AnyUlid, AnyUuid
 from service.models import ChatSession, Message, searching
 from service.models import conversing as talk
 from service.models import reading as inbox
-from service.models.chats import known_status
+from service.models.chats import STATUSES, known_status
 from service.models.people import Caller
 from service.models.reading import Context, SessionOverview
 from service.models.speaking import Heard, Hearing
@@ -20,7 +28,6 @@ from service.signature import Cursor, Origin
 
 routes = Routes("Chat sessions and messages", scope="chats", extension=True)
 
-AnyUlid = Annotated[str, Meta(min_length=1, description="A ULID, any case."), clock.read_ulid]
 GivenUuid = Annotated[AnyUuid, Meta(min_length=1)]
 Content = Annotated[Any, Meta(description='Any JSON, a text as `{"text": …}`, or its bytes as an array of integers.')]
 
@@ -30,7 +37,11 @@ class SessionWindow(Struct):
 
     cursor: Cursor = Cursor()
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    status: Annotated[str, Meta(description="Only those with this status."), known_status] = ""
+    status: Annotated[
+        str,
+        Meta(description="Only those with this status.", extra_json_schema={"enum": list(STATUSES)}),
+        known_status,
+    ] = ""
 
 
 class Beginning(Struct):
@@ -85,7 +96,12 @@ class Search(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 25
 
 
-@routes.post("/chats", answers=(201, 400, 401, 404))
+@routes.post(
+    "/chats",
+    answers=(201, 400, 401, 404),
+    raises=(AppNotFound, BotNotFound, ConversationNotFound),
+    example={"app_id": "28cb2155-1c83-5d6c-ad2c-ca61622ab497"},
+)
 def create_chat_session(caller: Caller, body: Beginning) -> SessionOverview:
     """Begin a chat session."""
     return inbox.overview(caller, talk.begin(caller, body.app_id, body.bot_id, body.conversation_id).id)
@@ -119,7 +135,13 @@ def draft_message(
     return draft, hearing, talk.bot_reply(caller, session, draft, hearing)
 
 
-@routes.post("/chats/{id}/messages", answers=(201, 400, 401, 403, 404), prepare=draft_message)
+@routes.post(
+    "/chats/{id}/messages",
+    answers=(201, 400, 401, 403, 404),
+    prepare=draft_message,
+    raises=(ClientMessageIdReused, MessageNotFound, SessionArchived),
+    example={"content": {"text": "Hello! When will my parcel arrive?"}},
+)
 def send_message(
     caller: Caller, session: ChatSession, prepared: tuple[talk.Draft, Hearing, Heard | None]
 ) -> Annotated[Raw, Message]:
@@ -132,13 +154,24 @@ def edited_content(body: OtherWords) -> str:
     return talk.stored_content(body.content)
 
 
-@routes.patch("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 401, 403, 404), prepare=edited_content)
+@routes.patch(
+    "/chats/{session_id}/messages/{message_id}",
+    answers=(200, 400, 401, 403, 404),
+    prepare=edited_content,
+    raises=(MessageGone,),
+    example={"content": {"text": "Hello! When will my two parcels arrive?"}},
+)
 def edit_message(caller: Caller, session: ChatSession, message: Message, prepared: str) -> Annotated[Raw, Message]:
     """Edit one of your messages."""
     return talk.edit(caller, message, prepared)
 
 
-@routes.put("/chats/{id}/read", answers=(200, 400, 401, 403, 404))
+@routes.put(
+    "/chats/{id}/read",
+    answers=(200, 400, 401, 403, 404),
+    raises=(MessageNotFound,),
+    example={},
+)
 def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo) -> SessionOverview:
     """Note how far you have read a chat session; it never goes backwards."""
     return inbox.mark_read(caller, session, body.message_id)

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw, Struct, field
 from service import icalendar
 from service.auth.consent import ACCOUNT
 from service.db import Page
+from service.errors import EventExists, FeedNotFound
 from service.models import CalendarFeed, Event
 from service.models.people import Caller
 from service.operations import PREFIX, Routes
@@ -67,7 +68,13 @@ def list_events(caller: Caller, query: EventWindow) -> Page[Event]:
     )
 
 
-@routes.post("/events", answers=(201, 400, 401), extension=True)
+@routes.post(
+    "/events",
+    answers=(201, 400, 401),
+    extension=True,
+    raises=(EventExists,),
+    example={"title": "Pub quiz", "starts_at": "2027-03-05T19:30:00Z", "reminder_at": "2027-03-05T18:30:00Z"},
+)
 def create_event(caller: Caller, body: NewEvent) -> Annotated[Raw, Event]:
     """Put an event on your calendar."""
     return Event.plan(caller.id, body)
@@ -79,7 +86,13 @@ def get_event(event: Event) -> Annotated[Raw, Event]:
     return event.rendered()
 
 
-@routes.patch("/events/{id}", answers=(200, 400, 403, 404), extension=True)
+@routes.patch(
+    "/events/{id}",
+    answers=(200, 400, 403, 404),
+    extension=True,
+    raises=(EventExists,),
+    example={"title": "Pub quiz, final round", "notes": "Bring pencils."},
+)
 def update_event(event: Event, body: EventChanges) -> Annotated[Raw, Event]:
     """Change some of an event; `null` clears a member."""
     return event.change(body)
@@ -113,6 +126,7 @@ def revoke_calendar_feed(caller: Caller) -> NoFeed:
     scope="",
     produces=icalendar.CONTENT_TYPE,
     runs="slow",
+    raises=(FeedNotFound,),
 )
 def get_calendar(query: Key) -> Media:
     """The calendar behind a secret address, for programs that subscribe to it (iCalendar, RFC 5545)."""

@@ -54,7 +54,13 @@ def check_readiness() -> Health:
     return Health("ready")
 
 
-@routes.get("/metrics", answers=(200, 304, 404), produces="text/plain; version=0.0.4; charset=utf-8", runs="slow")
+@routes.get(
+    "/metrics",
+    answers=(200, 304, 404),
+    produces="text/plain; version=0.0.4; charset=utf-8",
+    runs="slow",
+    raises=(NotFound,),
+)
 def show_metrics(origin: Origin, settings: Settings, operations: Iterable[Operation]) -> Media:
     """How the service does, as Prometheus reads it; for this host, or whom `--metrics-network` names."""
     if not is_among(metrics_networks(settings.metrics_network), origin):

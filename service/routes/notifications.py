@@ -56,7 +56,11 @@ def list_notifications(caller: Caller, query: InboxWindow) -> Page[Notification]
     return Notification.inbox(caller.id, query.cursor, query.limit, query.unread_only)
 
 
-@routes.patch("/notifications/read-all", answers=(200, 401))
+@routes.patch(
+    "/notifications/read-all",
+    answers=(200, 401),
+    example={"before": "2026-11-20T10:00:00Z"},
+)
 def mark_notifications_read(caller: Caller, body: CutOff) -> MarkedRead:
     """Mark your unread notifications as read, all of them or those before a cut-off."""
     return MarkedRead(Notification.mark_read(caller.id, body.before))

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
 
+from service.errors import ConversationNotFound, GrantLimitReached
 from service.fields import AnyUuid
 from service.models import DataShare
 from service.models.people import Caller
@@ -28,7 +29,12 @@ class Use(Struct):
     conversation_id: AnyUuid | None = None
 
 
-@routes.post("/data-shares", answers=(201, 400, 401, 404))
+@routes.post(
+    "/data-shares",
+    answers=(201, 400, 401, 404),
+    raises=(ConversationNotFound, GrantLimitReached),
+    example={"mcp_server_id": "weather.demo.example", "allowed_tools": ["forecast"]},
+)
 def create_data_share(caller: Caller, body: NewDataShare) -> Annotated[Raw, DataShare]:
     """Let an MCP server use tools on your behalf."""
     return DataShare.give(caller.id, **body).rendered()
@@ -54,7 +60,14 @@ def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataSh
     return grant.rendered()
 
 
-@routes.post("/data-shares/check", answers=(200, 400, 401), extension=True, scope="data-shares:read", runs="read")
+@routes.post(
+    "/data-shares/check",
+    answers=(200, 400, 401),
+    extension=True,
+    scope="data-shares:read",
+    example={"mcp_server_id": "weather.demo.example", "tool": "forecast"},
+    runs="read",
+)
 def check_data_share(caller: Caller, body: Use) -> Verdict:
     """Say whether an MCP server may use a tool on your behalf; its gateway asks before it acts."""
     return DataShare.judge(caller.id, body.mcp_server_id, body.tool, body.conversation_id)

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from service.auth import credentials, sign_in
+from service.errors import InvalidCredentials, StaleForm
 from service.models.people import Caller
 from service.operations import FORM, Routes
 from service.settings import Settings
@@ -41,7 +42,7 @@ def show_sign_in(query: Going, origin: Origin) -> Html:
     return sign_in.form(origin, query.next)
 
 
-@routes.post(sign_in.PATH, answers=(303, 400, 401), public=True, most=FORM)
+@routes.post(sign_in.PATH, answers=(303, 400, 401), public=True, most=FORM, raises=(InvalidCredentials, StaleForm))
 def sign_in_browser(query: Going, body: SignInForm, origin: Origin, settings: Settings) -> Moved:
     """Sign in with a browser."""
     sign_in.expect_own_form(origin, body.ticket)

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from service import updates
+from service.errors import InvalidCursor
 from service.models.people import Caller
 from service.operations import Routes
 from service.signature import Origin
@@ -20,7 +21,7 @@ class Since(Struct):
     wait: Annotated[int, Meta(ge=0, le=55, description="Seconds to wait for something to change.")] = 25
 
 
-@routes.get("/updates", answers=(200, 400, 401))
+@routes.get("/updates", answers=(200, 400, 401), raises=(InvalidCursor,))
 def await_updates(caller: Caller, query: Since, origin: Origin) -> Changes:
     """Wait until something changes in your chat sessions or notifications, and say where."""
     found = updates.since(caller, query.after)

@@ -6,6 +6,7 @@ from msgspec import Meta, Raw, Struct
 
 from service import pictures
 from service.db import render
+from service.errors import Busy, ImageTooLarge, ImageUnreadable, UnsupportedMediaType
 from service.models import Avatar, User
 from service.models.people import Caller
 from service.operations import KIB, Routes
@@ -45,7 +46,11 @@ def get_profile(caller: Caller) -> Annotated[Raw, shape(User, own=True)]:
     return render(User, caller.id, own=True)
 
 
-@routes.patch("/users/me", answers=(200, 400, 401))
+@routes.patch(
+    "/users/me",
+    answers=(200, 400, 401),
+    example={"display_name": "Alice", "locale": "en-GB", "timezone": "Europe/London", "phone": "+442079460123"},
+)
 def update_profile(caller: Caller, body: ProfileChanges) -> Annotated[Raw, User]:
     """Change some of your profile; `null` clears a member."""
     return User.update_profile(caller.id, body)
@@ -57,13 +62,23 @@ def get_settings(caller: Caller) -> SettingsNow:
     return User.preferences_of(caller.id)
 
 
-@routes.patch("/users/me/settings", answers=(200, 400, 401))
+@routes.patch(
+    "/users/me/settings",
+    answers=(200, 400, 401),
+    example={"appearance": {"theme": "dark"}, "chat_language": "de"},
+)
 def update_settings(caller: Caller, body: SettingsPatch) -> SettingsNow:
     """Merge a patch into your settings (RFC 7396); `null` puts a member back to its default."""
     return User.patch_preferences(caller.id, body)
 
 
-@routes.post("/users/me/avatar", answers=(200, 400, 401, 413, 415, 503), most=6 * 1024 * KIB, runs="slow")
+@routes.post(
+    "/users/me/avatar",
+    answers=(200, 400, 401, 413, 415, 503),
+    most=6 * 1024 * KIB,
+    raises=(Busy, ImageTooLarge, ImageUnreadable, UnsupportedMediaType),
+    runs="slow",
+)
 def upload_avatar(caller: Caller, body: AvatarForm, settings: Installation) -> ProfileImage:
     """Show another picture of yourself."""
     return ProfileImage(Avatar.replace_by(caller.id, pictures.make_avatar(body.avatar), settings.public_url))

@@ -102,7 +102,7 @@ def begin_chat(caller: Caller, body: BotForm) -> Moved:
     return Moved(f"/console/chats/{made}#end")
 
 
-@routes.get("/console/catalogue", answers=(200, 400, 401, 403, 404))
+@routes.get("/console/catalogue", answers=(200, 400, 401, 403, 404), raises=App.reach_raises)
 def show_catalogue(caller: Caller, query: Kept) -> Html:
     """All bots of an app that you work for, as a page."""
     return catalogue_page(caller, query)
@@ -120,7 +120,7 @@ def catalogue_page(caller: Caller, query: Kept, **told: Any) -> Html:
     return frame.show(caller, "catalogue", "Bot catalogue", page=page, query=query, done=query.done, **told)
 
 
-@routes.post("/console/catalogue", answers=(303, 400, 401, 403, 404), most=FORM)
+@routes.post("/console/catalogue", answers=(303, 400, 401, 403, 404), most=FORM, raises=App.reach_raises)
 @frame.told_on(catalogue_page, Kept)
 def change_bot(caller: Caller, body: KeepingForm) -> Moved:
     """Publish a bot of an app that you work for or make it a draft, or say whether somebody is there for it."""

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from service import clock, formats, updates
 from service.console import faces, frame
 from service.console.frame import ConsoleForm, OptionalUuid
-from service.errors import EventNotFound, InvalidBody, NotificationNotFound
+from service.errors import EventNotFound, Forbidden, InvalidBody, InvalidCursor, NotificationNotFound
 from service.models import Event, Feedback, Notification, User
 from service.models.people import Caller
 from service.operations import FORM, KIB, Routes
@@ -89,7 +89,7 @@ class FeedbackForm(ConsoleForm, kw_only=True):
     status: Literal["new", "seen", "in_progress", "done", "declined", ""] = ""
 
 
-@routes.get("/console/news", answers=(200, 400, 401))
+@routes.get("/console/news", answers=(200, 400, 401), raises=(InvalidCursor,))
 def show_news(caller: Caller, query: Since, origin: Origin) -> Html:
     """Wait until something changes that your pages show, and say what, for their script."""
     found = updates.since(caller, query.after)
@@ -168,7 +168,7 @@ def change_events(caller: Caller, body: EventForm) -> Moved:
     return Moved("/console/events?done=added")
 
 
-@routes.get("/console/feedback", answers=(200, 400, 401, 403))
+@routes.get("/console/feedback", answers=(200, 400, 401, 403), raises=(Forbidden,))
 def show_feedback(caller: Caller, query: Opinions) -> Html:
     """The feedback that you gave, or for admins that of everybody, as a page."""
     return feedback_page(caller, query)
