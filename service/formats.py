@@ -5,6 +5,8 @@ import re
 import unicodedata
 from importlib.resources import files
 
+from service import clock
+
 LONGEST_EMAIL = 254  # characters (RFC 5321, section 4.5.3.1.3, with erratum 1690)
 LANGUAGES = 10  # of an Accept-Language header that count
 HEADER = 2000  # characters of it that are read
@@ -43,6 +45,14 @@ def word(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise ValueError("expected a word of letters, digits, _ and -")
     return text
+
+
+def identifier(text: str) -> str:
+    """An identifier of any system; a UUID in lower case, as those of users and bots are stored."""
+    try:
+        return clock.read_uuid(text)
+    except ValueError:
+        return text
 
 
 def fold_email(text: str) -> str:

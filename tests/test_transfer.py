@@ -475,6 +475,25 @@ def test_a_missing_id_is_made_and_missing_members_take_their_defaults(take_in: C
     assert clock.timestamp(clock.ulid_time(said["id"])) <= said["created_at"] == said["updated_at"]
 
 
+@pytest.mark.parametrize("name", ["sender_id", "identity_id"])
+def test_a_uuid_of_a_sender_is_stored_in_lower_case_and_other_identifiers_as_they_are(
+    name: str, take_in: Callable[..., list[str]]
+) -> None:
+    given = ["ABCDEF00-0000-4000-8000-00000000000A", "Crm-User-7", "ABCDEF00", "", None]
+    assert take_in(*chat(0), *(message(**{name: text}) for text in given)) == []
+    found = sorted((row[name] for row in stored("message")), key=str)
+    assert found == sorted(["abcdef00-0000-4000-8000-00000000000a", *given[1:]], key=str)
+
+
+def test_an_imported_message_of_a_user_is_their_own_however_its_sender_is_written(
+    alice: Client, session: ChatSession, take_in: Callable[..., list[str]]
+) -> None:
+    said = {"id": clock.ulid(), "chat_session_id": session.id, "text": "Hello", "sender_id": alice.user.id.upper()}
+    assert take_in({"message": said}) == []
+    path = f"/chats/{session.id}/messages/{said['id']}"
+    assert alice.patch(path, {"content": {"text": "Hello again"}}).status == 200
+
+
 @pytest.mark.parametrize("kind", RECORDS)
 def test_every_member_of_a_record_leaves_and_may_be_given(kind: str) -> None:
     assert set(transfer._accepted(kind).__struct_fields__) == {kind}
@@ -736,6 +755,7 @@ STAMPS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st
 
 
 FORMED: dict[Any, list[str]] = {
+    formats.identifier: ["42", "Alice", "00000000-0000-4000-8000-00000000000a"],
     formats.email_address: ["ada@example.com", "é@b"],
     formats.word: ["general", "Bug-2"],
     formats.web_address: ["https://example.com/ü?x=1"],
