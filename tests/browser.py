@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.serving import Served
 
-INSTALL = "Chromium is missing; on Debian: apt-get install chromium"
+INSTALL = "NOT TESTED: Chromium is missing; on Debian: apt-get install chromium"
 LIGHT, DARK = "light", "dark"
 WIDE, NARROW = 1280, 390
+PATIENCE = 60_000  # milliseconds, after which a page hangs: no test depends on how fast the machine is
+expect.set_options(timeout=PATIENCE)
 
 # No name leads anywhere, whatever a page or the browser itself would like to look up.
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE ::1"
@@ -52,6 +54,7 @@ class Visit:
         self.complaints: list[str] = []
         self.expected: tuple[str, ...] = ()  # parts of complaints that are no fault
         self.asked: list[str] = []  # addresses
+        context.set_default_timeout(PATIENCE)
         context.add_init_script(TELL_OF_VIOLATIONS)
         context.on("console", self._hear)
         context.on("weberror", lambda error: self.complaints.append(str(error.error)))

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the server that all test processes share, in the process that begins them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a script runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("--postgresql") or postgres.is_chosen():
         return
     if not postgres.programs():
@@ -175,11 +178,26 @@ def meets_a_database(item: Any) -> bool:
     return bool(names & DOORS)
 
 
+PROGRAMS = {f"tests.serving.{name}" for name in ("Served", "command", "serving")}
+
+
+def starts_processes(item: Any) -> bool:
+    """Whether a test may start the program, by a name in its module; browsers care for what it answers only."""
+    values = vars(item.module).values()
+    names = {f"{getattr(value, '__module__', '')}.{getattr(value, '__name__', '')}" for value in values}
+    return bool(names & PROGRAMS) and "chromium" not in item.fixturenames
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL, leave out the tests that would be the same ones again: what has no database, and what is seen.
+    """Mark the tests that start processes, and choose those of a run on PostgreSQL.
+
+    On PostgreSQL, leave out the tests that would be the same ones again: what has no database, and what is seen.
 
     What pages look like and do in a browser depends on the answers alone, and those are tested on both.
     """
+    for item in items:
+        if starts_processes(item):
+            item.add_marker("processes")
     if postgres.is_chosen():
         others = [item for item in items if meets_a_database(item) and "chromium" not in item.fixturenames]
         config.hook.pytest_deselected(items=[*set(items).difference(others)])

@@ -211,7 +211,7 @@ def test_the_third_picture_at_once_has_to_wait(alice: Client, monkeypatch: pytes
 
     def slowly(*arguments: Any) -> Any:
         begun.release()
-        assert end.wait(10)
+        assert end.wait(60)
         return decode(*arguments)
 
     with monkeypatch.context() as patch:
@@ -219,7 +219,7 @@ def test_the_third_picture_at_once_has_to_wait(alice: Client, monkeypatch: pytes
         others = [threading.Thread(target=pictures.make_avatar, args=(PICTURE,)) for _ in range(2)]
         for other in others:
             other.start()
-            assert begun.acquire(timeout=10)
+            assert begun.acquire(timeout=60)
         with nothing_changes():
             third = upload(alice, PICTURE)
             assert third.error == (503, "busy")

@@ -887,10 +887,10 @@ def test_a_page_of_many_bots_costs_no_more_than_one_of_few(alice, shop, crowd):
     crowd(MANY)
     many = costs(alice, shop)
     assert len(many) > len(few) == 10
-    assert many[0] <= few[0] * 1.01
+    assert many[0] <= few[0] * 1.05
     assert max(many) <= max(few) * 1.05 <= few[0] * 1.2
-    assert database_steps(lambda: feed(alice, shop, featured_only="true", per_page=10)) <= few_featured * 1.01
+    assert database_steps(lambda: feed(alice, shop, featured_only="true", per_page=10)) <= few_featured * 1.05
     # A search has to look at every bot; it looks once.
     assert names(alice, shop, search="xxx") == []
     assert len(names(alice, shop, search="ZYZZYVA")) == 1
-    assert database_steps(lambda: feed(alice, shop, search="xxx")) <= searching * 1.01 * MANY / 1_000
+    assert database_steps(lambda: feed(alice, shop, search="xxx")) <= searching * 1.05 * MANY / 1_000

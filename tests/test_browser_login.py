@@ -145,7 +145,7 @@ class Callback:
 
     def told(self) -> tuple[dict[str, str], dict[str, str]]:
         """The next answer that came: its parameters, and the headers that came with it."""
-        where, headers = self.came.get(timeout=30)
+        where, headers = self.came.get(timeout=60)
         assert where.startswith("/cb?")
         return dict(parse_qsl(where.partition("?")[2], keep_blank_values=True)), headers
 
@@ -515,7 +515,7 @@ class TestInAFrame:
         assert [said for said in guest.complaints if "frame-ancestors 'none'" in said]
         expect(frame.locator("form, .page")).to_have_count(0)
         if place == "another":
-            assert callback.came.get(timeout=30)[0] == "/outer"
+            assert callback.came.get(timeout=60)[0] == "/outer"
             left_for(guest, outer)
 
 

@@ -32,7 +32,7 @@ from tests.serving import chat, fill, serving
 from tests.test_waiting import HELLO, House, finished
 
 BIG = bytes(8 * 1024 * 1024)
-PATIENCE = 10
+PATIENCE = 60
 
 
 class Shop(House):

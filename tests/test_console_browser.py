@@ -334,7 +334,7 @@ def test_an_open_chat_shows_what_is_new(enter: Callable[..., Visit], server: Ser
     opened = len([url for url in guest.asked if url.endswith(f"/chats/{LONG}")])
     path = f"/api/v1/chats/{LONG}/messages"
     sent = server.call("POST", path, {"content": {"text": "A lamp for you"}}, token).data
-    expect(message(page, "A lamp for you")).to_be_in_viewport(timeout=10_000)
+    expect(message(page, "A lamp for you")).to_be_in_viewport()
     expect(page.locator("[data-heard]")).to_contain_text("A lamp for you")
     # It is read by being seen, and what she was doing goes on.
     expect(page.locator("form[data-read]")).to_have_count(0)
@@ -348,10 +348,10 @@ def test_an_open_chat_shows_what_is_new(enter: Callable[..., Visit], server: Ser
     # Other words, and a deletion, while she reads above: nothing moves.
     page.evaluate("scrollTo(0, 300)")
     server.call("PATCH", f"{path}/{sent['id']}", {"content": {"text": "A table for you"}}, token)
-    expect(message(page, "A table for you")).to_have_count(1, timeout=10_000)
+    expect(message(page, "A table for you")).to_have_count(1)
     expect(message(page, "A lamp for you")).to_have_count(0)
     second = server.call("POST", path, {"content": {"text": "And a chair"}}, token).data
-    expect(message(page, "And a chair")).to_have_count(1, timeout=10_000)
+    expect(message(page, "And a chair")).to_have_count(1)
     expect(message(page, "And a chair")).not_to_be_in_viewport()
     assert page.evaluate("scrollY") == 300
     expect(page.locator("form[data-read]")).to_have_count(1)
@@ -359,8 +359,8 @@ def test_an_open_chat_shows_what_is_new(enter: Callable[..., Visit], server: Ser
     expect(page.locator("form[data-read]")).to_have_count(0)
     for one in (sent, second):
         server.call("DELETE", f"{path}/{one['id']}", token=token)
-    expect(message(page, "for you")).to_have_count(0, timeout=10_000)
-    expect(message(page, "And a chair")).to_have_count(0, timeout=10_000)
+    expect(message(page, "for you")).to_have_count(0)
+    expect(message(page, "And a chair")).to_have_count(0)
     # What has been put in place later works like the rest.
     page.keyboard.press("Escape")
     choose(page, "line 98", "Reply")
@@ -374,10 +374,10 @@ def test_a_first_message_is_shown(enter: Callable[..., Visit], server: Served) -
     page = guest.open(f"/console/chats/{made}")
     expect(page.get_by_text("No messages")).to_be_visible()
     server.call("POST", f"/api/v1/chats/{made}/messages", {"content": {"text": "Welcome!"}}, token)
-    expect(message(page, "Welcome!")).to_be_visible(timeout=10_000)
+    expect(message(page, "Welcome!")).to_be_visible()
     expect(page.get_by_text("No messages")).to_have_count(0)
     server.call("DELETE", f"/api/v1/chats/{made}", token=customer)
-    expect(page.get_by_text("This chat is archived")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("This chat is archived")).to_be_visible()
 
 
 def test_the_inbox_shows_what_is_new(enter: Callable[..., Visit], server: Served) -> None:
@@ -392,7 +392,7 @@ def test_the_inbox_shows_what_is_new(enter: Callable[..., Visit], server: Served
     other.focus()
     session = address.removesuffix("#end").rpartition("/")[2]
     server.call("POST", f"/api/v1/chats/{session}/messages", {"content": {"text": "Are you there?"}}, token)
-    expect(first).to_contain_text("Are you there?", timeout=10_000)
+    expect(first).to_contain_text("Are you there?")
     expect(first.locator("a")).to_be_focused()
     expect(first.locator(".count")).to_contain_text("unread")
     expect(bell).to_have_accessible_name("Notifications 1 unread")
@@ -400,7 +400,7 @@ def test_the_inbox_shows_what_is_new(enter: Callable[..., Visit], server: Served
     first.locator("a").click()
     expect(message(page, "Are you there?")).to_be_in_viewport()
     expect(page.locator("form[data-read]")).to_have_count(0)
-    expect(bell).to_have_accessible_name("Notifications", timeout=10_000)
+    expect(bell).to_have_accessible_name("Notifications")
     expect(page).to_have_title(re.compile("^Chat with"))
 
 

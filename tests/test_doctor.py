@@ -380,7 +380,7 @@ def test_a_disk_that_is_read_only_is_named_and_read(data: Path) -> None:
     alone = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     mounted = f"mount --bind {data} {data} && mount -o remount,ro,bind {data}"
     if not shutil.which("unshare") or subprocess.run([*alone, mounted], capture_output=True).returncode:
-        reason = "NOT TESTED: this machine mounts nothing"
+        reason = "NOT TESTED: unshare is missing (apt-get install util-linux), or this machine mounts nothing"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(postgres.is_chosen(), reason="asks PostgreSQL an
 
 MIB = 2**20
 LARGEST = {DEFAULT: 14 * MIB, POSTGRESQL: 20 * MIB}
-LACKING = "PostgreSQL is missing; on Debian: apt-get install postgresql"
+LACKING = "NOT TESTED: PostgreSQL is missing; on Debian: apt-get install postgresql"
 ELSEWHERE = "postgresql://127.0.0.1:1/nowhere"
 
 OWN_VERSION = PYTHON.name.removeprefix("python")

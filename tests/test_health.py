@@ -2,7 +2,6 @@
 
 import resource
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +21,9 @@ from tests.trouble import read_only as read_only_connection
 
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing counts for longer than it takes to find out, and nobody is waited for."""
+    """Nothing counts for longer than it takes to find out, however long that takes on a busy machine."""
     monkeypatch.setattr(health, "LASTING", -1.0)
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+    monkeypatch.setattr(health, "PATIENCE", 60.0)
 
 
 @contextmanager
@@ -79,10 +78,15 @@ ON_SQLITE = pytest.mark.skipif(postgres.is_chosen(), reason="the disk is the ser
         *(pytest.param(trouble, marks=ON_SQLITE) for trouble in (nearly_full, no_byte_more)),
     ],
 )
-def test_the_service_is_not_ready_until_the_trouble_is_over(anyone: Client, trouble: object) -> None:
+def test_the_service_is_not_ready_until_the_trouble_is_over(
+    anyone: Client, trouble: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert anyone.get("//readyz").data == {"status": "ready"}
     with trouble():  # type: ignore[operator]
-        refusal = anyone.get("//readyz")
+        with monkeypatch.context() as patch:
+            if trouble is locked:  # which is known by waiting only
+                patch.setattr(health, "PATIENCE", 0.3)
+            refusal = anyone.get("//readyz")
         assert refusal.error == (503, "storage_unavailable")
         assert refusal.message == StorageUnavailable.sentence()
         assert refusal.headers["Retry-After"] == "2"
@@ -122,13 +126,15 @@ def test_what_was_found_counts_for_a_moment(anyone: Client, monkeypatch: pytest.
         assert anyone.get("//readyz").status == 503
 
 
-def test_a_database_that_hangs_keeps_nobody_waiting(application: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_database_that_hangs_keeps_nobody_waiting(
+    application: object, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aside, back = health.Aside(), threading.Event()
-    begun = time.monotonic()
-    for _ in range(3):  # the first hangs itself, the others find that it does
-        with pytest.raises(StorageUnavailable):
-            aside.ask(lambda: back.wait(30))
-    assert time.monotonic() - begun < 15
+    with monkeypatch.context() as patch:
+        patch.setattr(health, "PATIENCE", 0.3)
+        for _ in range(3):  # the first hangs until it is told to go on, the others find that it does
+            with pytest.raises(StorageUnavailable):
+                aside.ask(back.wait)
     assert caplog.text.count("the database is not as it should be: it does not answer") == 3
     back.set()
     assert aside.ask(lambda: "here again") == "here again"

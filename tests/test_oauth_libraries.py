@@ -57,7 +57,7 @@ def _plain_http(monkeypatch):
 @pytest.fixture(scope="module")
 def metadata(served):
     """What the service says of itself (RFC 8414)."""
-    found: dict[str, Any] = requests.get(f"{served.url}/.well-known/oauth-authorization-server", timeout=20).json()
+    found: dict[str, Any] = requests.get(f"{served.url}/.well-known/oauth-authorization-server", timeout=60).json()
     assert found["issuer"] == served.url
     return found
 

@@ -89,7 +89,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
             answers[request.operation.name] = reply.raw
             for spoilt in (b'{"password": "%s"' % PASSWORD.encode(), b"\xff"):
                 server.call(method, url, spoilt, pair.refresh_token, headers=headers)
-        time.sleep(1)  # until the assistant was asked
+        server.logged("the assistant did not answer")
         processes = command_lines(server.process.pid)
         log = server.errors + server.output
     secrets |= {f"a key of {name}": value for name, value in enumerate_keys()}

@@ -93,7 +93,7 @@ class House:
 
         def wait() -> None:
             blocked.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
         self.before_commit = wait
         return blocked, go_on
@@ -101,7 +101,7 @@ class House:
     def ask(
         self, method: str, path: str, body: Any = None, token: str = "", **headers: str
     ) -> http.client.HTTPConnection:
-        asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers |= {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         asking.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
         return asking
@@ -113,7 +113,7 @@ class House:
         self.is_over.set()
         with contextlib.suppress(OSError):  # it has ended
             self.server.trigger.pull_trigger()
-        self.thread.join(20)
+        self.thread.join(60)
 
 
 def told(asking: http.client.HTTPConnection) -> tuple[int, Any]:
@@ -182,10 +182,10 @@ class TestReadsOnTheEventLoop:
         self, application: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(time_budget, "PROCESSOR", 0.02)
-        begun = time.monotonic()
+        begun = time.thread_time()  # of the processor: others may have it meanwhile
         with db.inline_read(), pytest.raises(peewee.OperationalError, match="interrupted"):
             db.database.execute_sql(SLOW)
-        assert time.monotonic() - begun < 0.2
+        assert time.thread_time() - begun < 0.2
         with db.inline_read():
             assert User.select().count() == 0
         assert db.database.execute_sql(SLOW).fetchone() == (3_000_000,)
@@ -202,7 +202,7 @@ class TestReadsOnTheEventLoop:
         def hold(environ: dict[str, Any]) -> None:
             if environ["PATH_INFO"].endswith("/first"):
                 begun.set()
-                assert go_on.wait(20)
+                assert go_on.wait(60)
             seen.append("asked")
 
         def told_of(channel: Any, answer: Any) -> None:
@@ -215,7 +215,7 @@ class TestReadsOnTheEventLoop:
         others = [house.ask("GET", "/nowhere") for _ in range(2)]
         assert all(other.getresponse().read() for other in others)
         first = house.ask("GET", "/first")
-        assert begun.wait(20)
+        assert begun.wait(60)
         seen.clear()
         for other in others:
             other.request("GET", "/api/v1/nowhere")
@@ -223,16 +223,19 @@ class TestReadsOnTheEventLoop:
         assert [told(asking)[0] for asking in (first, *others)] == [404] * 3
         assert seen[-4:] == order
 
-    def test_what_was_sent_at_once_does_not_wait_for_others(self, house: House) -> None:
-        with socket.create_connection(("127.0.0.1", house.port), timeout=20) as client:
+    def test_what_was_sent_at_once_does_not_wait_for_others(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        turn = house.server._turn  # one in which nothing comes takes a second; here an hour
+        monkeypatch.setattr(house.server, "_turn", lambda timeout: turn(3600.0 if timeout == 1.0 else timeout))
+        with socket.create_connection(("127.0.0.1", house.port), timeout=60) as client:
             ask = b"GET /nowhere HTTP/1.1\r\nHost: a\r\n"
             client.sendall((ask + b"\r\n") * 40 + ask + b"Connection: close\r\n\r\n")
-            client.settimeout(20)  # a turn in which nothing comes takes a second
-            begun, found = time.monotonic(), b""
+            client.settimeout(60)
+            found = b""
             while part := client.recv(65536):
                 found += part
         assert found.count(b"HTTP/1.1 404") == 41
-        assert time.monotonic() - begun < 20
 
     def test_need_a_database_that_allows_them(self) -> None:
         assert not (engine.Engine.reads_inline or engine.Engine.groups_writes or engine.Engine().is_reading_inline())
@@ -251,7 +254,7 @@ class TestGroupCommit:
     def test_writes_that_came_meanwhile_have_one_commit(self, house: House, alice: Client) -> None:
         blocked, go_on = house.block()
         first = house.ask("POST", "/feedback", {"description": "first"}, alice.token)
-        assert blocked.wait(20)
+        assert blocked.wait(60)
         others = [house.ask("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(5)]
         while house.server.group_commit.count() < 5:
             time.sleep(0.01)
@@ -307,7 +310,7 @@ class TestGroupCommit:
         )  # fmt: skip
         while not looked:
             time.sleep(0.01)
-        asking.sock.settimeout(20)
+        asking.sock.settimeout(60)
         assert told(asking)[0] == 201
         assert looked == [1]  # in the transaction
 
@@ -349,7 +352,7 @@ class TestGroupCommit:
         monkeypatch.setattr(Feedback, "submit", classmethod(crash))
         blocked, go_on = house.block()
         first = house.ask("POST", "/feedback", {"description": "a"}, alice.token)
-        assert blocked.wait(20)
+        assert blocked.wait(60)
         others = [house.ask("POST", "/feedback", {"description": text}, alice.token) for text in ("crash", "b")]
         while house.server.group_commit.count() < 2:
             time.sleep(0.01)
@@ -430,13 +433,13 @@ class TestGroupCommit:
     def test_a_server_that_stops_answers_first(self, house: House, alice: Client) -> None:
         blocked, go_on = house.block()
         asking = house.ask("POST", "/feedback", {"description": "last"}, alice.token)
-        assert blocked.wait(20)
+        assert blocked.wait(60)
         house.is_over.set()
         house.server.trigger.pull_trigger()
         time.sleep(0.3)
         go_on.set()
         assert told(asking)[0] == 201
-        house.thread.join(20)
+        house.thread.join(60)
         assert not house.thread.is_alive()
         assert GROUP not in [thread.name for thread in threading.enumerate()]
 

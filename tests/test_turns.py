@@ -89,7 +89,7 @@ def test_those_who_waited_in_vain_bring_back_too_many_for_a_moment(shared: Turns
 
     def write() -> None:
         with shared.next():
-            together.wait(20)
+            together.wait(60)
 
     die_with(shared)
     waiting = [threading.Thread(target=write) for _ in range(2)]
