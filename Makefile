@@ -12,7 +12,7 @@ LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-v
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build build-postgresql test everyday torture bench lint format relock demo-records clean
+.PHONY: help demo build build-postgresql test test-processes everyday torture bench lint format relock demo-records clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ build-postgresql: $(VENV)/installed ## make dist/cx-service-postgresql.pyz, whic
 test: lint build build-postgresql ## run every check, and every test on SQLite and then on PostgreSQL
 	$(PYTEST)
 	$(PYTEST) --postgresql
+
+test-processes: build ## run the tests that start the program, to see that a variable such as PYTHONUNBUFFERED changes nothing
+	$(PYTEST) -m processes
 
 everyday: $(VENV)/installed ## run the tests that take no patience
 	$(PYTEST) -m "not slow"
@@ -64,14 +67,15 @@ clean: ## delete all that was made here, except ./cx-data
 
 # Anew whenever the lock changes, so that nothing stays behind that the lock no longer names.
 $(VENV)/installed: requirements-dev.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "cx-service needs Python 3.11 or newer as '$(PYTHON)', or name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info < (3, 14))' || { \
+		echo "cx-service needs CPython 3.11, 3.12 or 3.13 as '$(PYTHON)', or name another: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "This Python cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
 		exit 1; }
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@echo "Installing the libraries and tools of requirements-dev.lock into $(VENV); this takes about a minute ..."
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
 # The peers of the bench, apart from all that the service is made or tested with.

@@ -183,6 +183,7 @@ def main() -> None:
     fcntl.flock(turn, fcntl.LOCK_EX)
     made_from = fingerprint(executable)
     if not (options.if_stale and is_fresh(executable, made_from)):
+        print(f"Building {executable.path.relative_to(ROOT)}; this takes about half a minute ...", flush=True)
         make(executable, made_from)
 
 
