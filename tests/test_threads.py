@@ -419,7 +419,7 @@ class TestGroupCommit:
         assert POOL in house.threads["POST /feedback"]
 
     def test_a_large_body_has_a_thread_of_its_own(self, house: House, alice: Client) -> None:
-        large = "x" * connection.SMALL
+        large = "x" * connection.SMALL_BODY
         assert house.call("POST", "/feedback", {"description": large}, alice.token)[0] in (201, 400)
         assert house.threads["POST /feedback"] == [POOL]
 
