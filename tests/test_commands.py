@@ -98,6 +98,18 @@ def test_the_readme_lists_every_command() -> None:
         assert any(re.search(rf"`(cx-service )?{name}\b", row.split("|")[1]) for row in rows), name
 
 
+def test_the_first_commands_of_the_readme_run_as_printed(tmp_path: Path) -> None:
+    block = (ROOT / "README.md").read_text().split("To begin with your own data")[1].split("```sh\n")[1].split("```")[0]
+    *script, last = block.replace("dist/cx-service.pyz", f"{sys.executable} {ROOT / 'app.py'}").splitlines()
+    assert last.endswith(" serve")
+    told = environment(**where(tmp_path / "my-data"))
+    line = ["sh", "-ec", "\n".join(script)]
+    done = subprocess.run(line, input=b"long enough\n", cwd=tmp_path, env=told, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert re.search(rb"\n +3 records imported in .*\n[0-9a-f-]{36}\n$", done.stdout)
+    assert b"admin  enabled   anna@example.com" in command("user", "list", "--data", tmp_path / "my-data").stdout
+
+
 @pytest.mark.parametrize("arguments", [(), ("fly",), ("import",), ("purge",), ("user",), ("serve", "--port", "x")])
 def test_what_is_not_a_command_line_gets_the_usage_and_status_2(
     arguments: tuple[str, ...], cx: Callable[..., Outcome]
