@@ -15,6 +15,7 @@ from zipfile import ZipFile
 import psycopg
 import pytest
 
+from service import version
 from tests import postgres
 from tests.executable import DEFAULT, POSTGRESQL, PYTHON, ROOT, build, clean_environment
 from tests.executable import executable_fixture as executable_fixture
@@ -102,6 +103,12 @@ def test_it_holds_the_pages_the_demo_and_nothing_of_the_builder(name: str) -> No
 def test_it_starts_by_its_own_first_line(executable: Path, tmp_path: Path) -> None:
     environment = clean_environment(SHIV_ROOT=tmp_path)
     assert subprocess.run([executable, "--help"], env=environment, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_it_states_its_version(executable: Path, tmp_path: Path) -> None:
+    told = outcome(start(executable, "--version", SHIV_ROOT=tmp_path))
+    assert told == (0, f"cx-service {version.VERSION}\n", "")
 
 
 @pytest.mark.slow

@@ -412,6 +412,7 @@ def test_what_is_no_file_is_refused_in_one_line(what: str, tmp_path: Path, capsy
     (tmp_path / "folder").mkdir()
     assert run(["import", str(tmp_path / what), *flags_of(at(tmp_path / "data"))]) == 1
     db.close_database()
+    assert what == "folder" or not (tmp_path / "data").exists()
     assert re.fullmatch(rf"cx-service: cannot read {tmp_path / what}: [^\n]+\n", capsys.readouterr().err)
 
 

@@ -51,12 +51,12 @@ def take_in(flags: argparse.Namespace, settings: Settings) -> int:
     """Import files and say how much it was, or what is wrong with them."""
     import app
 
-    app.prepare(settings, create=True)
     begun = time.monotonic()
     paths = [None if name == "-" else Path(name) for name in flags.files]
     try:
         # Each byte counts twice: when it is read and when it is written.
         bar = Bar(0 if None in paths else 2 * sum(path.stat().st_size for path in paths if path))
+        app.prepare(settings, create=True)
         try:
             report = transfer.take_in(paths, bar)
         finally:
