@@ -1,14 +1,16 @@
 """A valid request of every operation, of Alice's in her household: what is spoilt where hostile ones are made."""
 
 import dataclasses
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from PIL import Image
 
 import app
 from service import db, transfer
@@ -76,6 +78,65 @@ class Request(NamedTuple):
         lines += [f"Content-Type: {self.content_type}"] * bool(self.content_type)
         lines += [f"Content-Length: {len(self.body)}", "Connection: close", "", ""]
         return "\r\n".join(lines).encode() + self.body
+
+
+TEXT = "Größe É word " * 4_000  # some 60 KiB of UTF-8 that has to be folded for searches
+MEMBERS = {f"member {number}": "é" * 200 for number in range(35)}
+
+# Members in place of those of the valid request: the largest that the operation takes, or nearly.
+LARGEST: dict[str, dict[str, Any]] = {
+    "send_message": {"content": {"text": TEXT}},
+    "edit_message": {"content": {"text": TEXT + "."}},
+    "submit_feedback": {"description": "é" * 10_000, "device_info": MEMBERS},
+    "create_event": {"notes": "é" * 10_000},
+    "update_event": {"notes": "è" * 10_000},
+    "update_profile": {"location": [2**62] * 1_000, "display_name": "é" * 100},
+    "update_settings": {"extra": {**MEMBERS, "more": ["é" * 100] * 100}},
+    "create_data_share": {"allowed_tools": [f"tool {number}" for number in range(100)], "scope_meta": [2**62] * 1_000},
+    "change_chat": {"act": "send", "text": TEXT},
+    "change_feedback": {"act": "give", "description": "é" * 10_000},
+    "change_events": {"act": "add", "notes": "é" * 10_000},
+}
+
+
+def large_picture() -> bytes:
+    """A small file that takes long to read."""
+    stream = io.BytesIO()
+    Image.new("1", (3990, 3990)).save(stream, "PNG", optimize=True)
+    return stream.getvalue()
+
+
+def enlarged(request: Request) -> Request:
+    """The request with the largest body."""
+    if request.operation.accepts == "multipart/form-data":
+        form = as_form({"avatar": large_picture()})
+        return request._replace(body=form["raw"], content_type=form["content_type"])
+    members = LARGEST[request.operation.name]
+    if request.operation.accepts == "application/json":
+        return request._replace(body=json.dumps(json.loads(request.body) | members).encode())
+    return request._replace(body=urlencode(dict(parse_qsl(request.body.decode())) | members).encode())
+
+
+def has_larger(request: Request) -> bool:
+    return request.operation.name in LARGEST or request.operation.accepts == "multipart/form-data"
+
+
+# They end what the others need.
+LAST = (
+    "publish_bot",
+    "change_bot",
+    "delete_message",
+    "delete_event",
+    "end_login",
+    "revoke_install",
+    "sign_out_browser",
+)
+
+
+def writing_operations() -> list[Operation]:
+    """All but those with GET, in an order in which each finds what it needs."""
+    writing = [operation for operation in operations() if operation.method != "GET"]
+    return sorted(writing, key=lambda operation: LAST.index(operation.name) if operation.name in LAST else -1)
 
 
 class Household:

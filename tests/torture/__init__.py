@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import NamedTuple
 
-PARTS = ("crashes", "disks", "clocks", "load", "hostile")
+PARTS = ("crashes", "disks", "clocks", "load", "writes", "hostile")
 UNTRIED = "NOT TESTED: "
 
 
