@@ -63,7 +63,7 @@ class House:
 
     def steps(self, environ: dict[str, Any]) -> Any:
         """The steps of the application."""
-        steps = self.application.steps(environ.copy())
+        steps = self.application.steps(environ)
 
         def step(failure: Exception | None = None) -> None:
             self.record(environ)
@@ -392,6 +392,25 @@ class TestGroupCommit:
         go_on.set()
         assert [told(asking)[0] for asking in (first, *others)] == [201] * 4
         assert house.sizes == [1, 1, 1, 1]
+
+    def test_a_client_with_many_requests_waits_for_one_with_few(
+        self, house: House, alice: Client, bob: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(group_commit, "MOST", 2)
+        blocked, go_on = house.block()
+        asked = [house.ask("POST", "/feedback", {"description": "first"}, alice.token)]
+        assert blocked.wait(20)
+        for number in range(4):
+            asked.append(house.ask("POST", "/feedback", {"description": str(number)}, alice.token))
+            while house.server.group_commit.count() <= number:
+                time.sleep(0.001)
+        asked.append(house.ask("POST", "/feedback", {"description": "of Bob"}, bob.token))
+        while house.server.group_commit.count() < 5:
+            time.sleep(0.001)
+        go_on.set()
+        assert [told(asking)[0] for asking in asked] == [201] * 6
+        stored = [row.description for row in Feedback.select().order_by(peewee.SQL("rowid"))]
+        assert stored == ["first", "0", "of Bob", "1", "2", "3"]
 
     def test_when_sqlite_rolls_back_in_the_middle_all_are_begun_anew_alone(
         self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch

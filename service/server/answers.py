@@ -35,6 +35,7 @@ class Answer:
 
     pieces: tuple[bytes, ...] = ()
     has_run = False  # in a transaction
+    client = ""  # the user who asks, or the address of a request without one
 
     def __init__(self, channel: Any, request: Request) -> None:
         self.channel, self.request = channel, request
@@ -44,8 +45,11 @@ class Answer:
 
     def prepare(self) -> bool:
         """Do what comes before the transaction; whether the request goes on in one. Raises NeedsThread."""
-        self._steps: Steps[Response] = self.channel.server.application.steps(self.environ())
-        return self._go_on()
+        environ = self.environ()
+        self._steps: Steps[Response] = self.channel.server.application.steps(environ)
+        goes_on = self._go_on()
+        self.client = environ.get("cx.user") or str(self.channel.addr[0])
+        return goes_on
 
     def run(self) -> None:
         """Do what belongs into the transaction. For a client that has gone, nothing is done."""

@@ -23,8 +23,34 @@ LONGEST = 0.005  # seconds after which a transaction takes no further request; t
 Transaction = Callable[[], AbstractContextManager[Callable[[], None]]]
 
 
+class FairQueue:
+    """Requests that wait, one of each client in turn: with many connections, none gets more than its share."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, deque[Answer]] = {}  # by client; who is next comes first
+        self._count = 0
+
+    def add(self, answer: Answer) -> None:
+        """Put a request behind the others of its client."""
+        self._of.setdefault(answer.client, deque()).append(answer)
+        self._count += 1
+
+    def take(self) -> Answer:
+        """The next request, of which there is one."""
+        self._count -= 1
+        client = next(iter(self._of))
+        waiting = self._of.pop(client)
+        answer = waiting.popleft()
+        if waiting:
+            self._of[client] = waiting  # behind all other clients
+        return answer
+
+    def __len__(self) -> int:
+        return self._count
+
+
 class GroupCommit:
-    """A thread that runs what requests do in the database, in the order in which they were added.
+    """A thread that runs what requests do in the database, those of each client in the order in which they were added.
 
     Requests arrive prepared: body read, caller known. Inside the transaction only their handlers run; responses are
     made and sent after the commit. If the transaction is lost before its end, nothing of it is stored, and each of its
@@ -35,7 +61,7 @@ class GroupCommit:
     def __init__(self, transaction: Transaction, alone: Callable[[Any], None], wake: Callable[[], None]) -> None:
         self.transaction, self.alone, self.wake = transaction, alone, wake
         self._queue: SimpleQueue[Answer | None] = SimpleQueue()
-        self._waiting: deque[Answer] = deque()  # of this thread
+        self._waiting = FairQueue()  # of this thread
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="group commit", daemon=True)
         self._thread.start()
@@ -65,7 +91,7 @@ class GroupCommit:
         if answer is None:
             self._is_stopping = True
         else:
-            self._waiting.append(answer)
+            self._waiting.add(answer)
 
     def _take_all(self) -> None:
         """Take what has come in the meantime."""
@@ -85,7 +111,7 @@ class GroupCommit:
                 self._take_all()
                 until = time.monotonic() + LONGEST
                 while self._waiting and len(ran) < MOST and (not ran or time.monotonic() < until):
-                    ran.append(self._waiting.popleft())
+                    ran.append(self._waiting.take())
                     ran[-1].run()
                     expect_transaction()
                 is_complete = True
@@ -104,7 +130,6 @@ class GroupCommit:
         """Begin the requests of a lost transaction anew, or all that wait if it did not begin."""
         if not ran:
             self._take_all()
-            ran = list(self._waiting)
-            self._waiting.clear()
+            ran = [self._waiting.take() for _ in range(len(self._waiting))]
         for answer in ran:
             self.alone(answer.channel)
