@@ -140,3 +140,11 @@ def visible(text: str) -> str:
     if _MISLEADING.search(text) or any(unicodedata.category(character) == "Cc" for character in text):
         raise ValueError("expected no control characters")
     return text
+
+
+def byte_size(count: int) -> str:
+    """A number of bytes as people read it: in MiB or KiB, where it is a whole number of them."""
+    for unit, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
+        if count and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"

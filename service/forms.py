@@ -10,6 +10,7 @@ import msgspec
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
 from service.errors import FileMissing, FileTooLarge, InvalidBody
+from service.formats import byte_size
 from service.shapes import hints_of
 from service.signature import Upload
 
@@ -35,7 +36,7 @@ def read_upload(read: Callable[[int], bytes], length: int, content_type: str, ki
                     open_file = files[part.name] = bytearray()
             elif part and open_file is not None:
                 if len(open_file) + len(part) > limit:
-                    raise FileTooLarge(f"The file is larger than {limit} bytes.")
+                    raise FileTooLarge(f"The file is larger than {byte_size(limit)}.")
                 open_file += part
     except MultipartError as error:
         raise InvalidBody(f"The form cannot be read: {error.args[0]}.") from None

@@ -16,6 +16,7 @@ import bottle
 from service import assets, cursors, db, decoding, forms, keeping, metrics, replies
 from service.auth import sign_in
 from service.auth.tokens import authenticate
+from service.console import frame
 from service.edge import Edge, Route, Steps
 from service.errors import (
     BadRequest,
@@ -30,9 +31,10 @@ from service.errors import (
     StorageUnavailable,
     Unauthenticated,
 )
+from service.formats import byte_size
 from service.models.people import Caller
 from service.operations import Operation
-from service.origins import read_origin
+from service.origins import is_navigation, read_origin
 from service.replies import JSON, Reply, refuse
 from service.settings import Settings
 from service.signature import Html, Media, Moved, Origin
@@ -139,7 +141,7 @@ class Door:
             query = call.query
             walk = (query, query.cursor.number + 1, page.page.next_key) if query else (None, 0, ())
             page.values["next_cursor"] = cursors.make(self.operation, call.bound_to, *walk)
-        return self.show(self.operation.status, page)
+        return show(self.operation.status, page)
 
     def fail(self, error: Exception, request_id: str, origin: Origin) -> Reply:
         """The reply to a request that was refused or failed."""
@@ -176,7 +178,7 @@ class Door:
         kind, content_type = self.operation.body, environ.get("CONTENT_TYPE", "")
         length = int(environ.get("CONTENT_LENGTH") or 0)  # counted by the server, which takes in no body over the limit
         if length > self.operation.most:
-            raise BodyTooLarge(f"The body is larger than {self.operation.most} bytes.")
+            raise BodyTooLarge(f"The body is larger than {byte_size(self.operation.most)}.")
         if not kind:
             return b"", None, []
         if self.operation.accepts == "multipart/form-data":
@@ -198,13 +200,6 @@ class Door:
             found[parameter] = table.reach(caller, identifiers[identifier], *found.values())
         return found
 
-    def show(self, status: int, page: Html | Moved) -> Reply:
-        """A page made of its template, or the way to another."""
-        if isinstance(page, Moved):
-            return replies.move(page)
-        html = bottle.template(page.template, template_lookup=_TEMPLATES, **page.values)
-        return replies.page(page.status or status, html, page.scripted, page.cookie)
-
     def refuse(self, refusal: Refusal, origin: Origin) -> Reply:
         """The envelope of failure; on pages people read of their mistakes, and are asked to sign in."""
         if self.operation.is_bare:
@@ -212,7 +207,7 @@ class Door:
         if self.operation.is_page and (origin.is_navigation or isinstance(refusal, BadRequest)):
             page = self.tell(refusal, origin)
             told = refusal.within(self.operation.statuses)
-            reply = self.show(told.status, page)
+            reply = show(told.status, page)
             reply.headers |= refusal.headers
             reply.code = told.code
             return reply
@@ -222,9 +217,17 @@ class Door:
         """The page that tells a person of a refusal: the one to sign in, where that helps."""
         if isinstance(refusal, Unauthenticated | RateLimited) and not self.settings.documented_only:
             return sign_in.ask(origin, refusal)
-        here = origin.path.partition("?")[0] if self.operation.scope == "console" else ""
-        told = {"faults": getattr(refusal, "faults", ()), "told": str(refusal), "here": here}
-        return Html("faults.html", told)
+        if self.operation.scope == "console":
+            return frame.error_page(refusal.within(self.operation.statuses), origin)
+        return Html("faults.html", {"faults": getattr(refusal, "faults", ()), "told": str(refusal)})
+
+
+def show(status: int, page: Html | Moved) -> Reply:
+    """A page made of its template, or the way to another."""
+    if isinstance(page, Moved):
+        return replies.move(page)
+    html = bottle.template(page.template, template_lookup=_TEMPLATES, **page.values)
+    return replies.page(page.status or status, html, page.scripted, page.cookie)
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -238,7 +241,11 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
     """The WSGI application of some operations. Raises TypeError where two of them claim one address or name."""
     router = bottle.Router()
-    router.add(r"/static/<name:path><:re:\Z>", "GET", functools.partial(at_once, send_static))
+    router.add(
+        r"/static/<name:path><:re:\Z>",
+        "GET",
+        functools.partial(at_once, functools.partial(send_static, settings=settings)),
+    )
     operations, taken = tuple(operations), set[object]()
     metrics.board.name_operations(operation.name for operation in operations)
     for operation in operations:
@@ -254,7 +261,9 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Edge:
         try:
             answer, identifiers = router.match({"REQUEST_METHOD": method, "PATH_INFO": path})
         except bottle.HTTPError as error:
-            return Route(path, functools.partial(at_once, functools.partial(not_routed, error=error)))
+            return Route(
+                path, functools.partial(at_once, functools.partial(not_routed, error=error, settings=settings))
+            )
         return Route(path, functools.partial(answer, identifiers=identifiers), getattr(answer, "operation", None))
 
     return Edge(find, settings)
@@ -266,19 +275,31 @@ def at_once(answer: Callable[..., Reply], environ: dict[str, Any], **named: Any)
     yield
 
 
-def send_static(environ: dict[str, Any], identifiers: dict[str, str]) -> Reply:
+def send_static(environ: dict[str, Any], identifiers: dict[str, str], settings: Settings) -> Reply:
     """A part of the pages, which a browser may keep but asks about each time, so that no two versions meet."""
     file = _PARTS.get(identifiers["name"])
     if file is None:
-        return refuse(NotFound())
+        return refuse_unrouted(environ, NotFound(), settings)
     return replies.send(Media(file.read_bytes()), assets.type_of(file), environ.get("HTTP_IF_NONE_MATCH", ""))
 
 
-def not_routed(environ: dict[str, Any], error: bottle.HTTPError) -> Reply:
+def not_routed(environ: dict[str, Any], error: bottle.HTTPError, settings: Settings) -> Reply:
     """Answer what Bottle's router refuses: 404, 405, and OPTIONS wherever some method is known."""
     if error.status_code == 404:
-        return refuse(NotFound())
+        return refuse_unrouted(environ, NotFound(), settings)
     known = {*error.get_header("Allow").split(","), "OPTIONS"} - {"PROXY"}
     allow = {"Allow": ", ".join(sorted(known | ({"HEAD"} if "GET" in known else set())))}
-    is_options = environ["REQUEST_METHOD"] == "OPTIONS"
-    return Reply(204, headers=allow) if is_options else refuse(MethodNotAllowed(headers=allow))
+    if environ["REQUEST_METHOD"] == "OPTIONS":
+        return Reply(204, headers=allow)
+    return refuse_unrouted(environ, MethodNotAllowed(headers=allow), settings)
+
+
+def refuse_unrouted(environ: dict[str, Any], refusal: Refusal, settings: Settings) -> Reply:
+    """The envelope of failure where no operation is found; a page where a browser asks for one to show."""
+    if settings.documented_only or not is_navigation(environ):
+        return refuse(refusal)
+    told = refusal.within({refusal.status})
+    reply = show(told.status, frame.error_page(told, read_origin(environ, settings)))
+    reply.headers |= told.headers
+    reply.code = told.code
+    return reply

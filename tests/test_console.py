@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode
 
+import peewee
 import pytest
 
 from service import clock, db, formats
@@ -30,7 +32,10 @@ from service.models import (
     User,
 )
 from service.models.settling import settle
+from service.routes import operations
+from service.settings import Settings
 from service.signature import Origin
+from service.web import build_app
 from tests.browsing import Browser, Forms
 from tests.conftest import PASSWORD, Client, Clock, Reply
 from tests.household import picture
@@ -215,6 +220,53 @@ class TestEveryPage:
             reply = browser.open(path)
             assert (reply.status, reply.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
             assert told(reply)
+            assert Outline(reply).all("nav", id="navigation")
+
+
+class TestUnknownAddresses:
+    @pytest.mark.parametrize("path", ["/nowhere", "/console/nowhere", "/console/chats/", "/static/nothing.css", "//"])
+    def test_are_a_page_in_the_frame(self, path: str, alice: Client, at: Begin) -> None:
+        reply = at(alice).open(path)
+        assert (reply.status, reply.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+        assert told(reply) == "There is nothing at this address."
+        page = Outline(reply)
+        assert page.all("nav", id="navigation") and page.all("form", action="/sign-out")
+        assert page.all("main", id="main")[0]["data-after"]
+
+    def test_are_a_page_without_the_frame_for_strangers(self, application: Any) -> None:
+        browser = Browser(application)
+        reply = browser.open("/console/nowhere")
+        assert reply.status == 404
+        assert told(reply) == "There is nothing at this address."
+        assert not Outline(reply).all("nav") and Outline(reply).all("a", href="/")
+
+    def test_are_a_page_while_the_database_is_unavailable(
+        self, alice: Client, at: Begin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*arguments: Any) -> Any:
+            raise peewee.OperationalError("disk I/O error")
+
+        browser = at(alice)
+        monkeypatch.setattr(sign_in, "caller_of", fail)
+        monkeypatch.setattr(db, "is_unavailable", lambda error: isinstance(error, peewee.OperationalError))
+        assert browser.open("/nowhere").status == 404
+        assert told(browser.reply) == "There is nothing at this address."
+
+    def test_that_take_other_methods_say_so(self, alice: Client, at: Begin) -> None:
+        reply = at(alice).open("/sign-out")
+        assert (reply.status, reply.headers["Allow"]) == (405, "OPTIONS, POST")
+        assert Outline(reply).all("nav", id="navigation") and told(reply)
+
+    @pytest.mark.parametrize("headers", [{}, {"accept": "text/html"}, {"sec_fetch_mode": "cors"}])
+    def test_are_the_envelope_for_programs(self, headers: dict[str, str], alice: Client, anyone: Client) -> None:
+        for client in (alice, anyone):
+            for path in ("//nowhere", "//console/nowhere", "/nowhere", "//static/nothing.css"):
+                assert client.get(path, **headers).error == (404, "not_found")
+
+    def test_are_the_envelope_where_there_is_no_console(self, alice: Client, settings: Settings) -> None:
+        documented = build_app(operations(documented_only=True), replace(settings, documented_only=True))
+        client = Client(documented, alice.token)
+        assert client.get("//nowhere", sec_fetch_mode="navigate").error == (404, "not_found")
 
 
 class TestNews:
@@ -347,6 +399,20 @@ class TestForms:
             assert reply.status == 400
             assert "go back and try again" in told(reply)
         assert browser.ask("POST", path, {**form, "ticket": mine}).status == 200
+
+    def test_state_the_largest_file_in_mib_in_the_frame(self, alice: Client, at: Begin) -> None:
+        browser = at(alice)
+        ticket = tickets_of(browser, "/console/picture")["ticket"]
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        for size, limit in ((5 * 1024 * 1024 + 1, "The file is larger than 5 MiB."), (7 * 1024 * 1024, "than 6 MiB.")):
+            body = as_form({"avatar": bytes(size)})
+            with nothing_changes():
+                reply = alice.post(
+                    f"//console/picture?ticket={ticket}", token="", cookie=cookie, sec_fetch_mode="navigate", **body
+                )
+            assert reply.status == 413
+            assert limit in told(reply)
+            assert Outline(reply).all("nav", id="navigation")
 
     def test_with_a_file_need_a_ticket_too(self, alice: Client, at: Begin) -> None:
         browser, body = at(alice), as_form({"avatar": picture()})

@@ -42,7 +42,9 @@ PAGES = {
         "Feedback": "/console/feedback?everybody=true",
         "Events": "/console/events",
         "Bots": "/console/bots?search=nobody",
-        "This request cannot be answered": f"/console/chats/{h.NOBODY}",
+        "Page not found": f"/console/chats/{h.NOBODY}",
+        "This request cannot be answered": "/?cursor=x",
+        "This address does not open as a page": "/sign-out",
     },
 }
 
@@ -254,7 +256,7 @@ def test_admins_work_through_feedback(enter: Callable[..., Visit]) -> None:
 def test_every_page_is_for_everybody(who: str, enter: Callable[..., Visit]) -> None:
     """In light and dark, on a phone and a desktop: nothing that axe-core knows of stands in anybody's way."""
     guest = enter(who, reduced_motion="reduce")  # a button that still changes its colour would be found too pale
-    guest.expected = ("401", "404")
+    guest.expected = ("400", "401", "404", "405")
     for heading, path in PAGES[who].items():
         guest.open(path)
         expect(guest.page.get_by_role("heading", level=1)).to_have_text(heading)
@@ -605,3 +607,36 @@ def test_what_was_done_is_told_where_the_reader_is(enter: Callable[..., Visit]) 
     page.get_by_role("button", name="Save the preferences").click()
     expect(page.get_by_role("status").locator("p")).to_be_in_viewport(ratio=1)
     expect(page.locator("[data-heard]")).to_have_text("Saved.")
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_fields_stay_inside_their_column(width: int, enter: Callable[..., Visit]) -> None:
+    page = enter("alice", LIGHT, width).page
+    for path in ("events", "settings", "shares", "account"):
+        page.goto(f"{page.url.partition('/console')[0].rstrip('/')}/console/{path}")
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        for field in page.locator("main :is(.form > label > :is(input, select, textarea))").all():
+            column, own = field.locator("..").bounding_box(), field.bounding_box()
+            assert column and own
+            assert own["x"] >= column["x"] - 0.5, path
+            assert own["x"] + own["width"] <= column["x"] + column["width"] + 0.5, path
+    clients = page.get_by_role("heading", name="Command-line clients").locator("xpath=following-sibling::*[1]")
+    password = page.locator("form.panel", has=page.get_by_role("heading", name="Change your password"))
+    above, below = clients.bounding_box(), password.bounding_box()
+    assert above and below
+    assert below["y"] - (above["y"] + above["height"]) >= 16
+
+
+def test_signing_in_keeps_the_email_address(visit: Callable[..., Visit]) -> None:
+    guest = visit()
+    guest.expected = ("401",)
+    page = guest.open("/")
+    page.get_by_label("E-mail address").fill("alice@example.com")
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_label("E-mail address")).to_have_value("alice@example.com")
+    expect(page.get_by_label("Password")).to_be_focused()
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()

@@ -221,7 +221,7 @@ def test_the_limit_is_that_of_the_file() -> None:
     assert len(read(form(part(bytes(MOST))))) == MOST
     assert len(read(form(part(bytes(900_000), "other"), part(bytes(MOST))))) == MOST
     for piece in (0, 4_096):
-        with pytest.raises(FileTooLarge, match="larger than 5242880 bytes"):
+        with pytest.raises(FileTooLarge, match="larger than 5 MiB"):
             read(form(part(bytes(MOST + 1))), piece=piece)
 
 

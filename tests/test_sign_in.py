@@ -1,6 +1,8 @@
 """Signing in with a browser: the cookie that opens pages, and what keeps strangers from using it or our form."""
 
+import re
 from dataclasses import replace
+from html import unescape
 from urllib.parse import urlencode
 
 import pytest
@@ -57,6 +59,16 @@ class TestSigningIn:
         assert "The e-mail address or the password is wrong." in browser.text
         browser.send(**ALICE)
         assert browser.path == CONSENT
+
+    @pytest.mark.parametrize("email", ["alice@example.com", "\"'><b>&amp;@example.com"])
+    def test_keeps_the_email_address_and_never_the_password(self, browser, email):
+        browser.open("/sign-in")
+        for status in [401] * 20 + [429]:
+            assert browser.send(email=email, password="a wrong one").status == status
+            html = browser.reply.raw.decode()
+            assert unescape(re.findall(r'autocomplete="username" value="([^"]*)"', html)[0]) == email
+            assert "a wrong one" not in html
+        assert 'type="password" autocomplete="current-password" required autofocus' in html
 
     def test_is_throttled_as_logins_are(self, browser):
         browser.open("/sign-in")

@@ -70,11 +70,11 @@ def ask(origin: Origin, refusal: Refusal) -> Html:
     if path != PATH:
         return form(origin, origin.path)
     going = dict(parse_qsl(query)).get("next", "/")
-    return form(origin, going if _is_own(going) else "/", str(refusal))
+    return form(origin, going if _is_own(going) else "/", str(refusal), refusal.given.get("email", ""))
 
 
-def form(origin: Origin, next: str, told: str = "") -> Html:
-    """The page on which a person signs in, to go on to `next`; `told` says why it is there again.
+def form(origin: Origin, next: str, told: str = "", email: str = "") -> Html:
+    """The page on which a person signs in, to go on to `next`; `told` says why it is there again, `email` is filled in.
 
     A browser keeps the number that the form must carry in a cookie that it does not send from other sites, so that
     nobody can be signed in as somebody else from there.
@@ -83,7 +83,8 @@ def form(origin: Origin, next: str, told: str = "") -> Html:
     if not re.fullmatch(r"[\w-]{22}", number, re.ASCII):
         number = secrets.token_urlsafe(16)
         cookie = _cookie(origin, FORM, number)
-    values = {"action": f"{PATH}?{urlencode({'next': next})}", "ticket": sign("form", [number]), "told": told}
+    values = {"action": f"{PATH}?{urlencode({'next': next})}", "ticket": sign("form", [number])}
+    values |= {"told": told, "email": email}
     return Html("sign-in.html", values, cookie=cookie)
 
 

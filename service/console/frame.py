@@ -11,15 +11,15 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, keeping, updates
-from service.auth import tickets
+from service import clock, db, keeping, updates
+from service.auth import sign_in, tickets
 from service.console import faces
 from service.console.times import Times
 from service.db import Page
-from service.errors import IdempotencyKeyReused, Refusal, StaleForm, Unauthenticated
+from service.errors import IdempotencyKeyReused, Refusal, StaleForm, Told, Unauthenticated
 from service.models import Notification, User
 from service.models.people import Caller
-from service.signature import Form, Html, Moved
+from service.signature import Form, Html, Moved, Origin
 
 # The message that a page shows after a form was handled, by the value of `done` in its address.
 DONE = {
@@ -41,6 +41,14 @@ DONE = {
     "thanks": "Thank you! Your feedback has arrived.",
     "unpinned": "Unpinned.",
     "unread": "Marked as unread.",
+}
+
+ERROR_TITLES = {
+    400: "This request cannot be answered",
+    403: "Not allowed",
+    404: "Page not found",
+    405: "This address does not open as a page",
+    413: "Too large",
 }
 
 SENT_BEFORE = "You have sent this already, with something else in it. Send it again if you mean it."
@@ -112,6 +120,23 @@ def show(
     return Html(f"console-{template}.html", values, scripted=True, status=status, page=page)
 
 
+def error_page(told: Told, origin: Origin) -> Html:
+    """The page that reports an error to a person: in the frame of the console if they are signed in."""
+    title = ERROR_TITLES.get(told.status, ERROR_TITLES[400])
+    again = origin.path.partition("?")[0] if told.status in (400, 413) else ""
+    message = _complete(told.message)
+    if told.status < 500:
+        try:
+            return show(sign_in.caller_of(origin), "error", title, told=message, again=again)
+        except Unauthenticated:
+            pass
+        except Exception as error:
+            db.after_failure(error)
+            if not db.is_unavailable(error):
+                raise
+    return Html("error.html", {"title": title, "told": message})
+
+
 def times_of(user: User) -> Times:
     """The moments of a user."""
     return Times(user.timezone)
@@ -127,8 +152,11 @@ def link(query: Any, **changes: Any) -> str:
 def sentence(refusal: Refusal) -> str:
     """A refusal as a person reads it on a page: without the path of the member that is wrong."""
     told = _PLACE.sub(lambda found: f"{found[1].replace('_', ' ').capitalize()}: ", str(refusal))
-    told = told.replace("starts_at", "the start")
-    return told if told.endswith((".", "?", "!")) else f"{told}."
+    return _complete(told.replace("starts_at", "the start"))
+
+
+def _complete(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def told_on(page: Callable[..., Html], query: type[Struct]) -> Callable[[Callable[..., Moved]], Callable[..., Moved]]:

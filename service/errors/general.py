@@ -24,6 +24,7 @@ class Refusal(Exception):
     def __init__(self, detail: str = "", *, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail[:LONGEST] or self.sentence())
         self.headers = headers or {}
+        self.given: dict[str, str] = {}  # what a form that is shown again is filled with
 
     @classmethod
     def sentence(cls) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from service.auth import credentials, sign_in
-from service.errors import InvalidCredentials, StaleForm
+from service.errors import InvalidCredentials, RateLimited, StaleForm, Unauthenticated
 from service.models.people import Caller
 from service.operations import FORM, Routes
 from service.settings import Settings
@@ -46,8 +46,12 @@ def show_sign_in(query: Going, origin: Origin) -> Html:
 def sign_in_browser(query: Going, body: SignInForm, origin: Origin, settings: Settings) -> Moved:
     """Sign in with a browser."""
     sign_in.expect_own_form(origin, body.ticket)
-    with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
-        return Moved(query.next, sign_in.begin(user_id, origin))
+    try:
+        with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
+            return Moved(query.next, sign_in.begin(user_id, origin))
+    except (Unauthenticated, RateLimited) as refusal:
+        refusal.given = {"email": body.email}
+        raise
 
 
 @routes.post("/sign-out", answers=(303, 400, 401), most=FORM)
