@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 CONTENT_TYPE = "text/calendar; charset=utf-8"
@@ -34,9 +35,12 @@ NOTHING = (
 
 def calendar(events: Iterable[dict[str, Any]]) -> bytes:
     """A calendar of events, which have the members of the document's resource."""
-    inside = [line for event in events for line in _event(event)]
-    lines = (*HEAD, *(inside or NOTHING), "END:VCALENDAR")
-    return b"".join(fold(line) + b"\r\n" for line in lines)
+    inside = (line for event in events for line in _event(event))
+    first = next(inside, None)
+    whole = bytearray()  # the lines of a large calendar would take many times its size
+    for line in chain(HEAD, NOTHING if first is None else chain([first], inside), ["END:VCALENDAR"]):
+        whole += fold(line) + b"\r\n"
+    return bytes(whole)
 
 
 def _event(event: dict[str, Any]) -> Iterator[str]:

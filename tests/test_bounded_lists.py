@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from service import clock
-from service.db.engine import PAGE_BYTES
+from service.db.engine import PAGE_BYTES, page_bytes
 from service.models import Bot, ChatSession, DataShare, Event, LoginSession, Message, User, reading
 from service.models.chats import PIN_BYTES, PIN_LIMIT
 from service.models.people import INSTALL_LIMIT
 from service.models.settling import settle
-from service.models.sharing import ACTIVE_BYTES
+from service.models.sharing import ACTIVE_BYTES, ACTIVE_LIMIT
 from tests.conftest import Client, Reply
 from tests.test_cli_login import approve, asked, browser, trade  # noqa: F401
 from tests.watching import nothing_changes
@@ -106,10 +106,11 @@ def test_pins_that_are_too_large_together_are_listed_newest_first_as_far_as_they
         Message.create(id=clock.ulid(), chat_session_id=session.id, content=content, pinned_at=at)
     settle([session.id])
     reply = alice.get(f"/chats/{session.id}/pinned-messages")
+    room = page_bytes(PIN_LIMIT + 1)
     newest = [row.id for row in Message.select(Message.id).order_by(Message.id.desc()).limit(len(reply.data))]
-    assert len(reply.raw) <= PAGE_BYTES + 1024
+    assert len(reply.raw) <= room + 1024
     assert [row["id"] for row in reply.data] == newest
-    assert len(newest) == PAGE_BYTES // len(content)
+    assert len(newest) == room // len(content)
 
 
 def test_a_context_has_so_many_characters(alice, session, monkeypatch):
@@ -155,7 +156,13 @@ def test_so_many_command_line_clients_act_for_a_user(alice, browser, approve, tr
     assert len(alice.get("/users/me/installs").data) == INSTALL_LIMIT
 
 
-@pytest.mark.parametrize("limit", [(ACTIVE_BYTES, 500 * 3 * 1024), (2 * PIN_BYTES, 2 * PIN_LIMIT * 2 * 1024)])
-def test_what_may_be_stored_fits_in_one_response(limit):
-    contents, other_members = limit
-    assert contents + other_members <= PAGE_BYTES
+@pytest.mark.parametrize(
+    ("contents", "rows", "other_members"),
+    [
+        (ACTIVE_BYTES, ACTIVE_LIMIT, 3 * 1024),
+        (PIN_BYTES, PIN_LIMIT, 2 * 1024),
+        (2 * PIN_BYTES, 2 * PIN_LIMIT, 2 * 1024),
+    ],
+)
+def test_what_may_be_stored_fits_in_one_response(contents, rows, other_members):
+    assert contents + rows * other_members <= page_bytes(rows)

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 import peewee
 
 PAGE_BYTES = 4 * 1024 * 1024  # of the rows of a page; the largest row that can be written through the API has half
+SMALL_PAGE_BYTES = 1024 * 1024  # that every page may have, however few rows it is to have
+ROW_BYTES = 20 * 1024  # for each row, of which a page is to have more
 
 Rows = Generator[bytes, None, None]
 
@@ -36,6 +38,11 @@ def reason(error: BaseException) -> str:
         return reason(error.__context__)  # why SQLite has rolled it back
     text = str(error if isinstance(error, OSError) or not error.args else error.args[0])
     return text.partition("\n")[0].partition(" with text ")[0]
+
+
+def page_bytes(rows: int) -> int:
+    """The bytes that the rows of a page may have, of which there are to be so many."""
+    return min(max(rows * ROW_BYTES, SMALL_PAGE_BYTES), PAGE_BYTES)
 
 
 class Order(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import peewee
 
-from service.db.engine import PAGE_BYTES, Order, database
+from service.db.engine import Order, database, page_bytes
 from service.db.prepared import Made, Prepared, sum_of
 from service.fields import row_form
 
@@ -48,7 +48,7 @@ def page(
 ) -> Page[Any]:
     """Rows of `query` in `order` after a position, at most `limit`, rendered in one statement that returns one row.
 
-    A page ends before a row with which it would have more than PAGE_BYTES; it has at least one row.
+    A page ends before a row with which it would have more than `page_bytes`; it has at least one row.
 
     The columns of `order` must be members of the document, unless the list never `goes_on` after this page; together
     they are unique. Rows are parted by a newline, which JSON text never holds, so the last one is found without parsing
@@ -107,11 +107,11 @@ def _join_one_by_one(query: Any, order: Sequence[Order], *given: Any) -> tuple[i
     use = ("parts of a page", tuple(order), len(given))
     parts, values = query.made(use, make, *given) if isinstance(query, Prepared) else make(query, *given)
     fitting: list[bytes] = []
-    size = 0
+    size, room = 0, page_bytes(given[-1])
     with closing(database.fetch_each(parts, order, values)) as rows:
         for row in rows:
             size += len(row) + 2
-            if fitting and size > PAGE_BYTES:
+            if fitting and size > room:
                 return len(fitting) + 1, b",\n".join(fitting), len(fitting)
             fitting.append(row)
     return len(fitting), b",\n".join(fitting), len(fitting)

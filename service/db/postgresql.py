@@ -17,7 +17,7 @@ import peewee
 
 from service import clock
 from service.db import sqlstates
-from service.db.engine import PAGE_BYTES, Engine, Order, Unusable, exceptions
+from service.db.engine import Engine, Order, Unusable, exceptions, page_bytes
 from service.db.functions import FUNCTIONS
 from service.db.standby import Standby, Unanswered
 
@@ -237,7 +237,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return peewee.fn.octet_length(column)
 
     def byte_limit(self, rows: int) -> int:
-        return PAGE_BYTES
+        return page_bytes(rows)
 
     def page_keys(self, order: Sequence[Order]) -> list[Any]:
         return [part.column.alias(f"{KEY}{place}") for place, part in enumerate(order)]

@@ -14,7 +14,6 @@ import peewee
 
 from service.db import trigrams
 from service.db.engine import (
-    PAGE_BYTES,
     Engine,
     NeedsThread,
     Order,
@@ -22,6 +21,7 @@ from service.db.engine import (
     TransactionLost,
     Unusable,
     exceptions,
+    page_bytes,
     reason,
 )
 from service.db.files import PRIVATE, Hold, create, put_in_place
@@ -243,7 +243,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         return peewee.fn.length(column.cast("BLOB"))  # which older libraries have no function of its own for
 
     def byte_limit(self, rows: int) -> int:
-        return (INLINE_BYTES if self.is_reading_inline() else PAGE_BYTES) // rows
+        return (INLINE_BYTES if self.is_reading_inline() else page_bytes(rows)) // rows
 
     def fetch_joined(self, sql: str, values: Sequence[Any]) -> Any:
         try:

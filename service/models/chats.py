@@ -35,7 +35,7 @@ OVER = ("resolved", "ended", "closed")
 STATUSES = (*LIVE, *OVER, "archived")
 
 PIN_LIMIT = 100  # of the messages of a session that its customer sees, and as many of its private notes
-PIN_BYTES = 1_792 * 1024  # of the contents of either; all pinned messages are one response
+PIN_BYTES = 1024 * 1024  # of the contents of either; all pinned messages are one response
 PURGED = "gdpr_purged"
 
 

@@ -10,13 +10,11 @@ from msgspec import Struct
 
 from service import clock
 from service.db import (
-    NeedsThread,
     Order,
     Page,
     Position,
     Prepared,
     Table,
-    database,
     fixed,
     padded,
     page,
@@ -36,8 +34,6 @@ UNREAD_MOST = 100  # unread messages that are counted
 PREVIEW = 200  # characters of a text that stand for a message elsewhere
 CONTEXT_LENGTH = 512 * 1024  # characters of all its texts; the newest one is there however long it is
 CONTEXT_DEPTH = 1_000  # messages that are looked at for what an AI may see
-
-SHORT = 128 * 1024  # characters of a context that are read and written in no time
 
 LIVE = Message.deleted_at.is_null()
 PUBLIC = LIVE & ~Message.is_private
@@ -195,8 +191,6 @@ def context(session: ChatSession, limit: int) -> Context:
         bottom = _newest(session.id, staff=False, depth=CONTEXT_DEPTH).value() or ""
         lengths = [length for _, length in _told(session.id, bottom, limit, lengths=True).rows()]
         fitting = sum(total <= CONTEXT_LENGTH for total in itertools.accumulate(lengths))
-        if sum(lengths) > SHORT and database.is_reading_inline():
-            raise NeedsThread
         rows = _told(session.id, bottom, max(fitting, 1)).rows()
         languages = languages_of(session)
     roles: dict[str, Literal["user", "system"]] = {"user": "user", "system": "system"}

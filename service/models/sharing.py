@@ -115,7 +115,9 @@ class DataShare(Table):
         active = cls.select().where(cls._active_of(user_id))
         order = [Order(cls.granted_at, True), Order(cls.id, True)]
         found = page(active, order, Position(), ACTIVE_LIMIT)
-        return page(active, order, Position(), active.count()).rows if found.next_key else found.rows
+        if found.next_key:
+            found = page(active, order, Position(), max(active.count(), ACTIVE_LIMIT))
+        return found.rows
 
     @classmethod
     def _active_of(cls, user_id: str) -> Any:

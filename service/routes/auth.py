@@ -126,7 +126,7 @@ def log_out(caller: Caller, body: Logout) -> LoggedOut:
     return LoggedOut(True)
 
 
-@account.get("/auth/sessions", answers=(200, 400, 401), meta=("next_cursor", "per_page"))
+@account.get("/auth/sessions", answers=(200, 400, 401), meta=("next_cursor", "per_page"), runs="slow")
 def list_logins(caller: Caller, query: LoginWindow) -> Page[Login]:
     """Where you are logged in, the newest login first."""
     return LoginSession.open_of(caller, query.cursor, query.limit)

@@ -8,7 +8,14 @@ from msgspec import Meta, Struct
 from service import clock
 from service.auth import codes, consent
 from service.auth.consent import ConsentRequest
-from service.errors import InvalidClient, InvalidGrant, InvalidParameter, StaleForm, UnsupportedGrantType
+from service.errors import (
+    InstallLimitReached,
+    InvalidClient,
+    InvalidGrant,
+    InvalidParameter,
+    StaleForm,
+    UnsupportedGrantType,
+)
 from service.fields import Stamp, Uuid
 from service.models import LoginSession, User
 from service.models.people import Caller
@@ -110,7 +117,7 @@ def show_consent(caller: Caller, query: ConsentRequest, origin: Origin, settings
     return Html("consent.html", {**values, "ticket": codes.make_ticket(caller, query)})
 
 
-@routes.post(PAGE, answers=(200, 400, 401), extension=True, most=FORM, raises=(StaleForm,))
+@routes.post(PAGE, answers=(200, 400, 401), extension=True, most=FORM, raises=(InstallLimitReached, StaleForm))
 def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
     """Approve or deny what a command-line client asked for."""
     granted = body.answer == "approve"
@@ -159,7 +166,7 @@ def describe_authorization(origin: Origin) -> Metadata:
     )
 
 
-@clients.get("/users/me/installs", answers=(200, 401), scope=consent.ACCOUNT)
+@clients.get("/users/me/installs", answers=(200, 401), scope=consent.ACCOUNT, runs="slow")
 def list_installs(caller: Caller) -> list[Install]:
     """The command-line clients that may act for you, the newest first."""
     return [

@@ -12,6 +12,7 @@ from service.errors import (
     ConversationNotFound,
     MessageGone,
     MessageNotFound,
+    PinLimitReached,
     SessionArchived,
 )
 from service.fields import AnyUlid, AnyUuid
@@ -158,7 +159,7 @@ def edited_content(body: OtherWords) -> str:
     "/chats/{session_id}/messages/{message_id}",
     answers=(200, 400, 401, 403, 404),
     prepare=edited_content,
-    raises=(MessageGone,),
+    raises=(MessageGone, PinLimitReached),
     example={"content": {"text": "Hello! When will my two parcels arrive?"}},
 )
 def edit_message(caller: Caller, session: ChatSession, message: Message, prepared: str) -> Annotated[Raw, Message]:
@@ -177,7 +178,7 @@ def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo)
     return inbox.mark_read(caller, session, body.message_id)
 
 
-@routes.get("/chats/{id}/context", answers=(200, 400, 401, 403, 404))
+@routes.get("/chats/{id}/context", answers=(200, 400, 401, 403, 404), runs="slow")
 def get_chat_context(session: ChatSession, query: ContextWindow) -> Context:
     """What an AI may see of a chat session, and the languages to answer in."""
     return inbox.context(session, query.limit)

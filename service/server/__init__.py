@@ -53,7 +53,7 @@ AT_ONCE = 64  # that it takes in at a turn
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 LOOK = 1.0  # seconds between two looks at how long connections have had
 REST = 0.5  # seconds without new connections, when one could not be had
-M_MMAP_THRESHOLD, LARGE = -3, 1024 * 1024  # as malloc.h has it; bytes of a block
+M_MMAP_THRESHOLD, LARGE = -3, 256 * 1024  # as malloc.h has it; bytes of a block
 SELDOM = 60.0  # seconds between two log lines of the same kind
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import NamedTuple
 
-PARTS = ("crashes", "disks", "clocks", "load", "writes", "hostile")
+PARTS = ("crashes", "disks", "clocks", "load", "writes", "hostile", "large")
 UNTRIED = "NOT TESTED: "
 
 
