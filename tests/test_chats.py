@@ -698,6 +698,72 @@ def test_alice_may_delete_any_message_in_her_session(alice, session, say, sender
     assert total(alice, session) == 0
 
 
+@pytest.mark.parametrize("sender_type", ["agent", "bot"])
+def test_a_message_of_others_that_the_customer_deletes_stays_with_staff(
+    host_clock, alice, agent, session, say, sender_type
+):
+    path = f"/chats/{session.id}"
+    by_whom = {"sender_id": agent.user.id} if sender_type == "agent" else {}
+    message = say("promised", sender_type=sender_type, **by_whom)
+    say("mine", **quote(message), sender_id=alice.user.id)
+    pin(alice, message)
+    tag = messages(alice, session).headers["ETag"]
+    for _ in range(2):
+        assert delete(alice, message).data == {"deleted": True}
+    assert [text_of(row) for row in walk(alice, f"{path}/messages")] == ["mine"]
+    assert messages(alice, session).headers["ETag"] != tag
+    assert [total(client, session) for client in (alice, agent)] == [1, 2]
+    assert pinned(alice, session) == pinned(agent, session) == []
+    assert [row["text"] for row in alice.get(f"{path}/context").data["messages"]] == ["mine"]
+    assert [row["text"] for row in agent.get(f"{path}/context").data["messages"]] == ["mine"]
+    assert [len(client.get("/chats/search?q=promised").data) for client in (alice, agent)] == [0, 1]
+    kept, answer = walk(agent, f"{path}/messages")
+    assert (text_of(kept), kept["deleted_at"], kept["is_private"]) == ("promised", "2026-11-20T10:00:00.000Z", False)
+    assert (answer["reply_to_message_id"], answer["reply_snapshot"]) == (message.id, [])
+    with nothing_changes():
+        assert delete(alice, message).data == {"deleted": True}
+        assert pin(alice, message).error == unpin(alice, message).error == (400, "message_not_found")
+        body = {"content": "Why?", "reply_to_message_id": message.id}
+        assert alice.post(f"{path}/messages", body).error == (404, "message_not_found")
+        settle([])
+    delete(agent, message)
+    assert [text_of(row) for row in walk(agent, f"{path}/messages")] == ["mine"]
+    assert [total(client, session) for client in (alice, agent)] == [1, 1]
+
+
+def test_staff_may_send_again_what_the_customer_has_deleted_meanwhile(alice, agent, session):
+    path, new = f"/chats/{session.id}/messages", {"content": {"text": "promised"}, "client_message_id": "1"}
+    sent = agent.post(path, new).data
+    delete(alice, Message.get_by_id(sent["id"]))
+    again = agent.post(path, new)
+    assert (again.status, again.data["id"], bool(again.data["deleted_at"])) == (201, sent["id"], True)
+    assert walk(alice, path) == []
+
+
+def test_what_is_kept_of_a_chat_agrees_when_the_customer_has_deleted_a_message_of_others(alice, agent, session, say):
+    message = say("promised", sender_type="bot")
+    say("mine", **quote(message), sender_id=alice.user.id)
+    delete(alice, message)
+    before = [list(table.select().tuples()) for table in (Message, Notification)]
+    settle([session.id])
+    assert [list(table.select().tuples()) for table in (Message, Notification)] == before
+    assert [total(client, session) for client in (alice, agent)] == [1, 2]
+
+
+@pytest.mark.parametrize("own", [{"sender_id": True}, {}], ids=["by its sender", "by its type"])
+def test_a_message_of_the_customers_own_is_deleted_for_everyone(alice, agent, session, say, own):
+    message = say(sender_type="user", **({"sender_id": alice.user.id} if own else {}))
+    delete(alice, message)
+    assert now(message).deleted_at and not now(message).hidden_at
+    assert [total(client, session) for client in (alice, agent)] == [0, 0]
+
+
+def test_a_message_that_staff_deletes_is_deleted_for_everyone(alice, agent, session, say):
+    message = say(sender_type="bot")
+    delete(agent, message)
+    assert [total(client, session) for client in (alice, agent)] == [0, 0]
+
+
 def test_many_deletes_at_once_count_once(alice, session, say):
     say()
     message = say()

@@ -638,6 +638,16 @@ class TestAChat:
             assert "Remember this" not in do(browser, chat(session), act="delete", message=message.id).raw.decode()
         assert Message.get().plain_text == "Remember this"
 
+    def test_shows_staff_what_the_customer_deleted_and_says_so(
+        self, alice: Client, agent: Client, session: ChatSession, say: Any, at: Begin
+    ) -> None:
+        message = say("We promise", sender_type="agent", sender_id=agent.user.id)
+        page = do(at(alice), chat(session), act="delete", message=message.id).raw.decode()
+        assert "We promise" not in page and "Deleted by the customer" not in page
+        page = at(agent).open(chat(session)).raw.decode()
+        assert "We promise" in page and "Deleted by the customer, visible to staff only" in page
+        assert "Private note</span>" not in page and "Edit</a>" not in page and "Reply</a>" not in page
+
     def test_never_shows_what_was_deleted_or_purged(
         self, alice: Client, agent: Client, session: ChatSession, say: Any, at: Begin
     ) -> None:

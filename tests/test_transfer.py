@@ -866,6 +866,8 @@ def test_whatever_is_valid_comes_back(application: Any, records: list[Record]) -
         for name in given_row.keys() - derived:
             if not isinstance(columns[name], Flag) and not (name == "conversation_id" and kind == "message"):
                 expected = as_sent(columns[name], given_row[name])
+                if kind == "message" and given_row.get("hidden_at") and name in ("deleted_at", "is_private"):
+                    expected = row["hidden_at"] if name == "deleted_at" else False  # whatever was given
                 if name == "reply_to_message_id" and not row["is_private"]:
                     of_a_note = rows.get(("message", expected), {}).get("is_private")
                     expected = None if of_a_note else expected  # which nobody may see
@@ -901,3 +903,16 @@ def test_the_languages_of_a_chat_session_leave_and_come_back(take_in: Callable[.
         assert one("chat_session")["accept_language"] == kept
     [fault] = take_in({"chat_session": {**session, "accept_language": "<script>"}})
     assert fault.startswith("FILE:1: $.chat_session.accept_language: expected language tags")
+
+
+def test_a_message_that_its_customer_has_deleted_for_themselves_leaves_and_comes_back(
+    take_in: Callable[..., list[str]], application: Any
+) -> None:
+    take_in(*chat(1))
+    hidden = {**one("message"), "deleted_at": NOW, "hidden_at": NOW}
+    assert take_in({"message": hidden}) == []
+    assert one("message") == hidden
+    kept = Message.get()
+    assert (kept.is_private, kept.deleted_at, kept.hidden_at) == (True, None, NOW)
+    counted = ChatSession.get_by_id(SESSION)
+    assert (counted.shown_total, counted.public_total) == (1, 0)

@@ -30,6 +30,7 @@ class Bubble(NamedTuple):
     is_pinned: bool
     is_edited: bool
     is_purged: bool
+    is_hidden: bool  # deleted by the customer, so that only staff sees it
     may_edit: bool
 
 
@@ -61,7 +62,8 @@ def bubbles(rows: Iterable[dict[str, Any]], session: ChatSession, caller: Caller
                 row["is_pinned"],
                 row["is_edited"],
                 row["gdpr_purged"],
-                sender == caller.id and not row["gdpr_purged"] and not is_other,
+                row["deleted_at"] is not None,
+                sender == caller.id and not row["gdpr_purged"] and not row["deleted_at"] and not is_other,
             )
         )
         last = day

@@ -102,6 +102,20 @@ class ChatSession(Newsworthy, Table):
         indexes = tuple(((*columns, "id"), False) for columns in (*ordered, ("user_id", "public_news_at")))
 
 
+class _IsPrivate(Boolean):
+    """Whether a message is a note; one that its customer has deleted for themselves is none, but is kept like one."""
+
+    def json(self) -> tuple[str, str]:
+        return "%s", f"CASE WHEN {self.sql} AND \"hidden_at\" IS NULL THEN 'true' ELSE 'false' END"
+
+
+class _DeletedAt(Timestamp):
+    """When a message was deleted, for everyone or, where `hidden_at` says so, for its customer alone."""
+
+    def json(self) -> tuple[str, str]:
+        return "%s", f"coalesce('\"' || coalesce({self.sql}, \"hidden_at\") || '\"', 'null')"
+
+
 class Message(Table):
     """A message of a chat session (section 2.6 of the document)."""
 
@@ -126,15 +140,16 @@ class Message(Table):
     is_edited = Flag("edited_at")
     edited_at = Timestamp(null=True)
     is_pinned = Flag("pinned_at")
-    is_private = Boolean(default=False)
+    is_private = _IsPrivate(default=False)
     is_read_once = Boolean(default=False)
-    deleted_at = Timestamp(null=True)
+    deleted_at = _DeletedAt(null=True)
     gdpr_purged = Flag("gdpr_purged_at")
     gdpr_purged_at = Timestamp(null=True)
     gdpr_original_content_type = OptionalText(64)
     created_at = Timestamp(default=clock.timestamp)
     updated_at = Timestamp(default=clock.timestamp)
     pinned_at = Timestamp(null=True, leaves=EXPORT)
+    hidden_at = Timestamp(null=True, leaves=EXPORT)  # since when only staff sees it; then it is private, too
     client_message_id = Text(255, null=True, default=None, leaves=NEVER)  # by which its sender may send it again
     plain_text = Text(leaves=NEVER)  # the text in the content
     search_text = Text(leaves=NEVER)  # that, folded
@@ -146,7 +161,7 @@ class Message(Table):
     @classmethod
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """`text` is short for content; an identifier tells the time of creation, and the other way round."""
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"is_private": True, "deleted_at": None} if given.get("hidden_at") else {}
         text = text_in(given["content"]) if "content" in given else given.get("text", "")
         if "text" in given and "content" not in given:
             more["content"] = {"text": text}
@@ -176,7 +191,9 @@ class Message(Table):
         if message is None or message.chat_session_id != session.id:
             raise MessageNotFound
         if message.is_private and not caller.is_staff(session.app_id):
-            raise MessageNotFound
+            if message.hidden_at is None:
+                raise MessageNotFound
+            message.deleted_at = message.hidden_at
         return message
 
     def again(self) -> msgspec.Raw:
@@ -206,7 +223,7 @@ class Message(Table):
         """Pin the message; a second time changes nothing."""
         with write(self.chat_session_id):
             now = Message.known(self.id)
-            if now is None or now.deleted_at:
+            if now is None or now.deleted_at or self.deleted_at:
                 raise MessageNotFound
             if now.pinned_at is None:
                 pins, newest, _ = _pinned(self.chat_session_id, is_private=now.is_private).row()
@@ -219,10 +236,34 @@ class Message(Table):
 
     def unpin(self) -> None:
         """Take the pin off; a second time changes nothing."""
+        if self.deleted_at:
+            raise MessageNotFound
         with write(self.chat_session_id):
             pinned = self._change(pinned=True, pinned_at=None)
             if not pinned and not Message.select().where(Message.id == self.id, Message.deleted_at.is_null()).exists():
                 raise MessageNotFound
+
+    def delete_by(self, caller: Caller, session: ChatSession) -> None:
+        """Delete the message for everyone, or for its customer alone if another person or a bot has sent it to them.
+
+        A second time changes nothing.
+        """
+        sender_id = self.sender_id or (session.user_id if self.sender_type == "user" else None)
+        if caller.id == sender_id or caller.is_staff(session.app_id):
+            self.soft_delete()
+        elif not self.deleted_at:
+            self._hide()
+
+    def _hide(self) -> None:
+        """Show the message to staff only, from now on."""
+        with write(self.chat_session_id):
+            now = Message.known(self.id)
+            if now and not now.deleted_at and not now.is_private:
+                self._change(is_private=True, hidden_at=clock.timestamp(), pinned_at=None)
+                ChatSession.touch(self.chat_session_id)
+                lessened = {"public_total": ChatSession.public_total - 1}
+                ChatSession.update(lessened).where(ChatSession.id == self.chat_session_id).execute()
+                _silenced(self.id, clock.now()).run_all()
 
     def soft_delete(self) -> None:
         """Hide the message from every surface and keep its content in storage; a second time changes nothing."""

@@ -151,7 +151,8 @@ def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message 
     sent: Message | None = Message.get_or_none(own, Message.client_message_id == draft.client_message_id)
     if sent and not sent.gdpr_purged_at:  # of which nothing is left to compare
         content = sent.original_content if sent.edited_at else sent.content
-        if draft != (content, sent.is_private, sent.reply_to_message_id, sent.client_message_id):
+        is_note = sent.is_private and not sent.hidden_at
+        if draft != (content, is_note, sent.reply_to_message_id, sent.client_message_id):
             raise ClientMessageIdReused
     return sent
 

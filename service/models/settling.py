@@ -63,13 +63,15 @@ def _settled(now: int, *ids: str) -> Any:
     staff = User.select(User.id).where((User.role == "admin") | ((User.role == "agent") & (User.app_id == its_app)))
     told = Notification.message_id.in_(notes) & Notification.user_id.not_in(staff)
     quoted = Message.alias("quoted")
-    private = quoted.select(quoted.id).where(quoted.id == Message.reply_to_message_id, quoted.is_private)
+    is_note = quoted.is_private & quoted.hidden_at.is_null()
+    private = quoted.select(quoted.id).where(quoted.id == Message.reply_to_message_id, is_note)
     answering = own & ~Message.is_private & peewee.fn.EXISTS(private)
+    gone = Message.deleted_at.is_null(False) | Message.hidden_at.is_null(False) | Message.gdpr_purged_at.is_null(False)
     return [
         Message.update(owner_id=owner, app_id=app).where(own, moved),
         Message.update(conversation_id=conversation).where(own, Message.conversation_id.is_null()),
         ChatSession.update(counted).where(ChatSession.id.in_(some)),
-        *silencing(own & (Message.deleted_at.is_null(False) | Message.gdpr_purged_at.is_null(False)), now),
+        *silencing(own & gone, now),
         Notification.update(body="", payload=EMPTY).where(told),
         Message.update(reply_to_message_id=None, reply_snapshot=EMPTY).where(answering),
     ]

@@ -63,9 +63,9 @@ def list_messages(caller: Caller, session: ChatSession, query: MessageWindow) ->
 
 
 @routes.delete("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 403, 404))
-def delete_message(session: ChatSession, message: Message) -> Deleted:
-    """Hide a message from its readers and from the AI."""
-    message.soft_delete()
+def delete_message(caller: Caller, session: ChatSession, message: Message) -> Deleted:
+    """Hide a message from its readers and from the AI; another person's, deleted by the customer, stays with staff."""
+    message.delete_by(caller, session)
     return Deleted(True)
 
 

@@ -182,7 +182,7 @@ def _unpin(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, s
 
 
 def _delete(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
-    _message(caller, session, body).soft_delete()
+    _message(caller, session, body).delete_by(caller, session)
     older, _ = part(caller, session, "backward", body.message, 1)
     newer, _ = part(caller, session, "forward", body.message, 1)
     return "deleted", next((f"m-{row['id']}" for row in older + newer), "end")
