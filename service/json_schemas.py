@@ -1,6 +1,7 @@
 """JSON Schemas of declared types, spelled so that generators of clients and programs in JavaScript read them rightly.
 
 Every `enum` and `const` has a type. Integers that JavaScript cannot hold are no bounds: `format: int64` says as much.
+The default of a member of a body is told in words: some generators take a member with a default for a required one.
 """
 
 from collections.abc import Iterable
@@ -37,7 +38,11 @@ def refined(schema: Any) -> Any:
         return [refined(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: refined(part) if name not in ("default", "examples") else part for name, part in schema.items()}
+    found = {name: refined(part) for name, part in schema.items() if name != "default"}
+    if schema.get("default") not in (None, ""):
+        found["description"] = (
+            f"{found.get('description', '')} Default: {msgspec.json.encode(schema['default']).decode()}.".strip()
+        )
     words = [found["const"]] if "const" in found else found.get("enum", [])
     if isinstance(words, list) and words and "type" not in found:
         (found["type"],) = {_TYPES[type(word)] for word in words}

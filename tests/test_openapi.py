@@ -174,6 +174,11 @@ class TestTheDocument:
                 words = schema.get("enum", [schema.get("const")])
                 assert schema["type"] == {str: "string", bool: "boolean"}[type(words[0])], place
 
+    def test_tells_of_defaults_in_bodies_in_words(self, schemas):
+        """Generators for TypeScript take a member with a default for a required one."""
+        for name, schema in schemas.items():
+            assert "default" not in json.dumps(schema.get("properties", {})), name
+
     def test_holds_no_number_that_javascript_rounds(self, document):
         for place, part in walk(document):
             assert not isinstance(part, int | float) or abs(part) < 2**53, place
@@ -280,6 +285,10 @@ class TestTheServicesDocument:
                     assert kind.get("format") == "uuid" or "0-9A-HJKMNP-TV-Z" in kind.get("pattern", ""), place
                     found += 1
         assert found
+
+    def test_tells_of_the_defaults_of_a_message(self, shown):
+        members = shown["components"]["schemas"]["NewMessage"]["properties"]
+        assert members["is_private"] == {"type": "boolean", "description": "Default: false."}
 
     def test_leaves_pages_for_people_out(self, shown):
         paths = {path for path, *_ in described(shown)}
