@@ -20,7 +20,7 @@ from service.db import Position
 from service.errors import BadRequest, InvalidBody, InvalidCursor, InvalidJson, InvalidParameter
 from service.remembering import remembered
 from service.shapes import Writes, convert, hints_of, may_be_left_out, readers
-from service.signature import LowerBound, UpperBound
+from service.signature import MOST_PARAMETERS, LowerBound, UpperBound
 
 DEEPEST = 100
 AFTER_ALL, BEFORE_ALL = "~", ""  # as a lower and an upper bound, these select nothing
@@ -118,6 +118,8 @@ def _read_parameters(
     text: str, kind: type[Struct], lenient: bool
 ) -> tuple[Any, list[str], list[tuple[str, Exception]]]:
     """The query as far as its text alone tells, what stands for its cursor, and the faults. Raises InvalidParameter."""
+    if text.count("&") >= MOST_PARAMETERS:
+        return _select_nothing(kind, lenient)
     given, faults = _parameters(text), list[tuple[str, Exception]]()
     values: dict[str, Any] = {}
     cursor: list[str] = []
@@ -140,6 +142,18 @@ def _read_parameters(
     if faults and not lenient:
         raise InvalidParameter(*(str(fault) for _, fault in faults))
     return kind(**values), [] if cursor == [""] else cursor, faults  # empty as at the end of a walk: no cursor
+
+
+def _select_nothing(kind: type[Struct], lenient: bool) -> tuple[Any, list[str], list[tuple[str, Exception]]]:
+    """The result of `_read_parameters` for too many of them, of which none is unescaped. Raises InvalidParameter."""
+    if not lenient:
+        raise InvalidParameter(f"There are more than {MOST_PARAMETERS} parameters.")
+    hints = {name: hint for _, name, hint, *_ in _members(kind) if hint in (LowerBound, UpperBound, Position)}
+    cursor = ["", ""] if Position in hints.values() else []  # given twice, which leads nowhere
+    bounds = {
+        name: AFTER_ALL if hint is LowerBound else BEFORE_ALL for name, hint in hints.items() if hint is not Position
+    }
+    return kind(**bounds), cursor, [("query", InvalidParameter(f"query: more than {MOST_PARAMETERS} parameters."))]
 
 
 @functools.cache

@@ -11,6 +11,8 @@ from service import clock
 from service.db import Page, Position
 from service.waiting import Patience
 
+MOST_PARAMETERS = 100  # in a query or a form; more are refused before any is unescaped
+
 _AS_ASKED = string.punctuation.replace("\\", "")  # of a query; browsers send backslashes, which paths of ours lack
 
 _MOMENT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}]}

@@ -8,10 +8,11 @@ from typing import Annotated
 import pytest
 from msgspec import Meta, Struct
 
-from service import clock
+from service import clock, decoding
+from service.auth import sign_in
 from service.db import Position
 from service.decoding import read_form, read_json, read_query
-from service.errors import InvalidBody, InvalidJson
+from service.errors import InvalidBody, InvalidJson, InvalidParameter
 from service.models import Notification
 from service.shapes import convert
 from service.signature import Form
@@ -324,6 +325,22 @@ class TestQueries:
     def test_unreadable_text_is_malformed(self, eve, text):
         assert refused(eve, f"search={text}") == "search: expected readable UTF-8."
 
+    def test_more_than_100_parameters_are_refused_before_any_is_unescaped(self, eve, monkeypatch):
+        many = "&".join(["a=%61"] * 98)
+        usual = understood(eve, "")
+        assert understood(eve, f"{many}&a") == usual  # with app_id they are 100
+        monkeypatch.setattr(decoding, "parse_qsl", None)
+        for query in (f"{many}&a&a", "&" * 30_000, "%61&" * 7_700):
+            assert refused(eve, query) == "There are more than 100 parameters."
+
+    def test_too_many_parameters_are_refused_on_a_page_without_being_unescaped(self, anyone, monkeypatch):
+        anyone.get("//sign-in")
+        monkeypatch.setattr(decoding, "parse_qsl", None)
+        monkeypatch.setattr(sign_in, "parse_qsl", None)
+        reply = anyone.get("//sign-in?" + "%61&" * 7_700, sec_fetch_mode="navigate")
+        assert reply.status == 400
+        assert "There are more than 100 parameters." in reply.raw.decode()
+
     def test_text_that_is_too_long_is_malformed(self, eve):
         assert refused(eve, f"search={'x' * 21}").startswith("search: ")
 
@@ -378,6 +395,12 @@ class TestWhereTheDocumentListsNo400:
         reply = eve.get(f"/inbox?{query}")
         assert (reply.status, reply.data, reply.meta["next_cursor"]) == (200, [], "")
         assert reply.headers["X-Request-Warning"].startswith(f"{name}: ")
+
+    def test_more_than_100_parameters_select_nothing_and_none_is_unescaped(self, eve, inbox, monkeypatch):
+        monkeypatch.setattr(decoding, "parse_qsl", None)
+        reply = eve.get("/inbox?" + "limit=1&" * 100)
+        assert (reply.status, reply.data, reply.meta["next_cursor"]) == (200, [], "")
+        assert reply.headers["X-Request-Warning"].startswith("query: more than 100 parameters.; cursor: ")
 
     @pytest.mark.parametrize("query", ["limit=x", "limit=", "limit=1&limit=2", "unread_only=maybe", "unread_only=%ff"])
     def test_an_unreadable_size_or_boolean_falls_back_to_its_default(self, eve, inbox, query):
@@ -481,3 +504,14 @@ def test_no_form_is_kept():
     for _ in range(3):
         assert read_form(f"password={text}".encode(), "application/x-www-form-urlencoded", Told).password == text
     assert looked_at.count(text) == 3
+
+
+def test_form_of_more_than_100_parameters_is_refused_before_any_is_unescaped(monkeypatch):
+    class Told(Form):
+        password: str
+
+    kind = "application/x-www-form-urlencoded"
+    assert read_form(b"password=x" + b"&a" * 99, kind, Told).password == "x"
+    monkeypatch.setattr(decoding, "parse_qsl", None)
+    with pytest.raises(InvalidParameter):
+        read_form(b"password=x" + b"&a" * 100, kind, Told)

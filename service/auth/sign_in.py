@@ -14,7 +14,7 @@ from service.auth import tokens
 from service.auth.signing import sign, verify
 from service.errors import InvalidToken, Refusal, StaleForm, Unauthenticated
 from service.models.people import Caller
-from service.signature import Html, Origin
+from service.signature import MOST_PARAMETERS, Html, Origin
 
 PATH = "/sign-in"
 LONGEST = 24 * 1024  # characters of a path; the longest question of a client has fewer
@@ -69,7 +69,8 @@ def ask(origin: Origin, refusal: Refusal) -> Html:
     path, _, query = origin.path.partition("?")
     if path != PATH:
         return form(origin, origin.path)
-    going = dict(parse_qsl(query)).get("next", "/")
+    known = {} if query.count("&") >= MOST_PARAMETERS else dict(parse_qsl(query))
+    going = known.get("next", "/")
     return form(origin, going if _is_own(going) else "/", str(refusal), refusal.given.get("email", ""))
 
 
