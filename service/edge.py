@@ -109,9 +109,10 @@ class Edge:
         return self._find(path, method)
 
     def _look_up(self, path: str, method: str) -> Route:
-        # Bytes that are not UTF-8 and slashes at the beginning are faults, and must not be lost on the way.
+        # Bytes that are not UTF-8, encoded slashes and slashes at the beginning are faults that must not be lost.
         path = path.encode("latin-1").decode("utf-8", "replace")
-        return self.router(method, path if path[:1] == "/" != path[1:2] else f"/\ufffd{path}")
+        is_readable = path[:1] == "/" != path[1:2] and not ("%" in path and "%2f" in path.lower())
+        return self.router(method, path if is_readable else f"/\ufffd{path}")
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         status, headers, body = run(self.steps(environ))

@@ -522,6 +522,21 @@ MALFORMED = [
     b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n",
+    *(
+        blank + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+        for blank in (b" ", b"\t", b"\v", b"\f", b"\n", b"\r", b"\r\n ", b"\n\r\n")
+    ),
+    b" \r\n\r\n",
+    b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET http://a:81/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET http://a@b/ HTTP/1.1\r\nHost: b\r\n\r\n",
+    b"GET http:/// HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET http://:80/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET http:/a HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET foo:/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET http://a/ HTTP/1.1\r\n\r\n",
     b"GET /?a=\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n",
     b"get / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET / http/1.1\r\nHost: a\r\n\r\n",
@@ -597,6 +612,8 @@ def test_more_fields_than_anybody_needs_are_too_much(shop: Shop) -> None:
         (b"GET / HTTP/1.0\r\n\r\n", 0),
         (b"GET / HTTP/1.0\r\nHost: a\r\n\r\n", 0),
         (b"\r\n\r\n" + LAST, 0),
+        (b"\r\n" + LAST, 0),
+        (b"\r\n\r\n\r\n\r\n\r\n" + LAST, 0),
         (LAST.replace(b"Host: a", b"hOST:a.example:8080"), 0),
         (LAST.replace(b"Host: a", b"Host: [::1]:8080 "), 0),
         (LAST.replace(b"Host: a", b"Host:"), 0),
@@ -616,6 +633,59 @@ def test_what_is_by_the_letter_is_answered(sent: bytes, length: int, pieces: int
     for start in range(0, len(sent), step):
         client.sendall(sent[start : start + step])
     assert b"%d;hello" % length in everything(client)
+
+
+@pytest.mark.parametrize("value", ["close", "close, x", "x ,\tCLOSE", "keep-alive, close"])
+def test_connection_is_closed_if_close_is_among_the_words_of_the_header(value: str, shop: Shop) -> None:
+    told = everything(shop.connect(get("/", f"Connection: {value}") + get()))
+    assert told.count(HELLO) == 1
+    assert b"Connection: close\r\n" in told
+
+
+def test_other_words_keep_the_connection(shop: Shop) -> None:
+    old = get("/", "Connection: x, Keep-Alive").replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert everything(shop.connect(get("/", "Connection: closed, x") + old + LAST)).count(HELLO) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "public", "seen"),
+    [
+        ("http://a", "a", "", "a / "),
+        ("http://a/b?c=d#e", "a", "", "a /b c=d"),
+        ("http://a?c", "a", "", "a / c"),
+        ("HTTP://A:80/b", "a", "", "A:80 /b "),
+        ("https://a/b", "a:443", "", "a /b "),
+        ("http://[::1]:8080/b", "[::1]:8080", "", "[::1]:8080 /b "),
+        ("http://chat.example/b", "internal:8080", "chat.example", "chat.example /b "),
+        ("http://internal:8080/b", "internal:8080", "chat.example", "internal:8080 /b "),
+        ("http://evil/b", "internal:8080", "chat.example", ""),
+        ("http://evil/b", "chat.example", "chat.example", ""),
+    ],
+)
+def test_target_in_absolute_form_is_served_for_the_own_host_only(
+    target: str, host: str, public: str, seen: str, shop: Shop
+) -> None:
+    def echo(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        told = f"[{environ['HTTP_HOST']} {environ['PATH_INFO']} {environ['QUERY_STRING']}]".encode()
+        start_response("200 OK", [("Content-Length", str(len(told)))])
+        return [told]
+
+    shop.server.application, shop.server.public_host = echo, public
+    told = everything(
+        shop.connect(LAST.replace(b" / ", f" {target} ".encode()).replace(b"Host: a", f"Host: {host}".encode()))
+    )
+    assert (f"[{seen}]".encode() in told) if seen else told.split()[1] == b"400"
+
+
+def test_public_host_is_the_one_of_the_setting() -> None:
+    for url, host in (
+        ("", ""),
+        ("https://Chat.example/", "chat.example"),
+        ("http://chat.example:8080", "chat.example:8080"),
+    ):
+        server = Server(lambda *_: [], listen("127.0.0.1", 0), Settings(public_url=url))
+        server.run_until(lambda: True)
+        assert server.public_host == host
 
 
 # Expect: 100-continue.

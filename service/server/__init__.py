@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
+from urllib.parse import urlsplit
 
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
@@ -27,7 +28,7 @@ from service.asking import asking
 from service.server.answers import CODES, Answer
 from service.server.connection import Connection
 from service.server.group_commit import GroupCommit, Transaction
-from service.server.reading import body_room
+from service.server.reading import body_room, host_of
 from service.server.unsent import UNSENT, Room
 from service.server.watch import Watch
 from service.server.workers import STOPPING, Lifeline, Workers
@@ -88,6 +89,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         where = (sock.family, sock.type, sock.proto, sock.getsockname())
         self.room = min(MOST, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
         self.find = getattr(application, "find", None)  # a plain WSGI application does not tell
+        public = urlsplit(settings.public_url)
+        self.public_host = host_of(public.scheme, public.netloc) if settings.public_url else ""
         self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
         self.unsent = Room(UNSENT)
         self.watch = Watch()

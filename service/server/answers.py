@@ -39,8 +39,10 @@ class Answer:
 
     def __init__(self, channel: Any, request: Request) -> None:
         self.channel, self.request = channel, request
-        asked = request.headers.get("HTTP_CONNECTION", "").lower()
-        self.is_last = bool(request.error or asked == "close" or (request.version == "1.0" and asked != "keep-alive"))
+        asked = {word.strip(" \t") for word in request.headers.get("HTTP_CONNECTION", "").lower().split(",")}
+        self.is_last = bool(
+            request.error or "close" in asked or (request.version == "1.0" and "keep-alive" not in asked)
+        )
         self.is_last |= request.is_incomplete
 
     def prepare(self) -> bool:

@@ -90,8 +90,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self._discard()
         while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
             if self.request is None:
-                self.request, self.since = Request(self.adj, self.server.find), time.monotonic()
-                self.due, self.progressed = self.since + SLACK, self.since
+                self.request = Request(self.adj, self.server.find, self.server.public_host)
+                self.since = self.progressed = time.monotonic()
+                self.due = self.since + SLACK
             request, in_body = self.request, self.request.headers_finished
             if in_body:
                 self.server.make_room_for_body(len(self.unread))

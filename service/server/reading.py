@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from waitress.buffers import OverflowableBuffer
-from waitress.parser import HTTPRequestParser, ParsingError, split_uri, unquote_bytes_to_wsgi
+from waitress.parser import HTTPRequestParser, ParsingError, unquote_bytes_to_wsgi
 from waitress.receiver import ChunkedReceiver, FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
@@ -33,6 +33,9 @@ START = re.compile(r"([!#$%&'*+.^_`|~0-9A-Z-]+) ([!-~]+) HTTP/(1\.[01])")
 FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r\n")
 HEADER = re.compile(f"(?:{FIELD.pattern})*")
 HOST = re.compile(r"([A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+ABSOLUTE = re.compile(r"(https?)://([^/?#]+)(.*)", re.IGNORECASE)
+ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
 LENGTH = re.compile(r"[0-9]{1,4000}")
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t -~\x80-\xff]*)?")
 
@@ -62,6 +65,12 @@ def _read_fields(text: str) -> dict[str, str]:
     if not HOST.fullmatch(fields.get("HTTP_HOST", "")):
         raise ParsingError("Host must be a host")
     return fields
+
+
+def host_of(scheme: str, authority: str) -> str:
+    """A host and its port in the one way that two of them can be compared."""
+    default = {"http": ":80", "https": ":443"}.get(scheme.lower(), "")
+    return authority.lower().removesuffix(default).removesuffix(":")
 
 
 class _NoRoom(Error):  # type: ignore[misc]
@@ -162,10 +171,13 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
     body_rcv: Any
     route: Route | None = None
     is_incomplete = False  # the client may still be sending a body that is not taken in
+    has_begun = False  # more than line ends has come
 
-    def __init__(self, adjustments: Any, find: Callable[[str, str], Route] | None = None) -> None:
+    def __init__(
+        self, adjustments: Any, find: Callable[[str, str], Route] | None = None, public_host: str = ""
+    ) -> None:
         super().__init__(adjustments)
-        self.find = find
+        self.find, self.public_host = find, public_host
 
     def parse_header(self, header_plus: bytes) -> None:
         """Read the start line and the fields; what waitress would find besides, nothing here asks for."""
@@ -179,8 +191,8 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
             return
         self.headers = _read_fields(rest).copy()
         self.command, uri, self.version = start.groups()
-        self._read_target(uri)
         self._read_end()
+        self._read_target(uri)
         if self.find:
             self.route = self.find(self.command, self.path)
         if self.content_length > self.body_limit:
@@ -209,16 +221,26 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         """Take in no more of the body, and answer 503."""
         self.stop(_NoRoom("There is no room for this request right now"))
 
-    def _read_target(self, uri: str) -> None:
-        """What is asked for; sometimes under the name of a host (RFC 9112, section 3.2.2)."""
-        if uri.startswith("/") and not uri.startswith("//"):
-            path, _, self.query = uri.partition("#")[0].partition("?")
-            self.path = unquote_bytes_to_wsgi(path.encode("latin-1")) if "%" in path else path
-            return
-        try:
-            _, _, self.path, self.query, _ = split_uri(uri.encode("latin-1"))
-        except ValueError:  # an address with half a bracket
-            raise ParsingError("Header is not readable") from None
+    def _read_target(self, target: str) -> None:
+        """Read the path and the query. An encoded slash stays as it is: it is no slash (RFC 3986, section 2.2)."""
+        if SCHEME.match(target):
+            target = self._read_authority(target)
+        path, _, self.query = target.partition("#")[0].partition("?")
+        if "%" in path:
+            path = unquote_bytes_to_wsgi(ENCODED_SLASH.sub("%252F", path).encode("latin-1"))
+        self.path = path
+
+    def _read_authority(self, target: str) -> str:
+        """The path and query of a target in absolute form; its host is taken for Host (RFC 9112, section 3.2.2)."""
+        found = ABSOLUTE.fullmatch(target)
+        if not found or not HOST.fullmatch(found[2]) or found[2].startswith(":"):
+            raise ParsingError("The target must be a path, or begin with http or https and a host")
+        scheme, authority, rest = found.groups()
+        named = self.headers.get("HTTP_HOST", "" if self.public_host else authority)
+        if host_of(scheme, authority) not in (host_of(scheme, named), self.public_host):
+            raise ParsingError("The target names another host")
+        self.headers["HTTP_HOST"] = authority
+        return rest if rest.startswith("/") else f"/{rest}"
 
     def _read_end(self) -> None:
         """See that the fields which say where a request goes and where it ends can be read in one way only."""
@@ -240,6 +262,9 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self.expect_continue = is_current and headers.get("HTTP_EXPECT", "").lower() == "100-continue"
 
     def received(self, data: bytes) -> int:
+        if not self.has_begun and not self._begins_well(data):
+            self.error, self.completed = BadRequest("Only line ends may come before a request"), True
+            return len(data)
         consumed: int = super().received(data)
         if self.body_rcv is None or self.error:
             return consumed
@@ -251,3 +276,11 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
             self.headers["CONTENT_LENGTH"] = str(body.length)
             self.stop()
         return consumed
+
+    def _begins_well(self, data: bytes) -> bool:
+        """Whether nothing but line ends comes before the start line; waitress passes over all white space."""
+        begin = self.header_plus + data if self.header_plus else data
+        rest = begin if begin[0] > 32 else begin.lstrip()
+        self.has_begun = bool(rest)
+        before = begin[: len(begin) - len(rest)].replace(b"\r\n", b"")
+        return not before or (before == b"\r" and not rest)
