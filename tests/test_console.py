@@ -893,6 +893,14 @@ class TestNotifications:
 
 
 class TestEvents:
+    def test_are_deleted_after_a_confirmation(self, alice: Client, at: Begin) -> None:
+        browser = at(alice)
+        do(browser, "/console/events", act="add", title="Tea", starts_at="2990-11-20T16:00")
+        buttons = re.findall(r'<details class="ask">(.*?)</details>', browser.reply.raw.decode(), re.DOTALL)
+        assert [one.count('value="delete"') for one in buttons] == [1]
+        assert browser.reply.raw.count(b'value="delete"') == 1
+        assert "Delete event Tea" in re.sub(r"<[^>]*>", "", buttons[0])
+
     def test_are_planned_in_the_time_zone_of_their_owner(self, alice: Client, at: Begin) -> None:
         User.update_profile(alice.user.id, {"timezone": "America/New_York"})
         form = {"title": f" {RTL} ", "starts_at": "2990-07-01T09:00", "ends_at": "2990-07-01T10:30"}
@@ -959,7 +967,7 @@ class TestShares:
         for _ in range(2):
             assert do(browser, "/console/shares", act="revoke", id=grant.id).status == 200
         assert re.search(r"Earlier</h2>.*files.*revoked", browser.reply.raw.decode(), re.DOTALL)
-        assert "Nobody may do anything" in browser.reply.raw.decode()
+        assert "No MCP server has access." in browser.reply.raw.decode()
 
     def test_are_granted_once(self, alice: Client, at: Begin) -> None:
         browser = at(alice)
