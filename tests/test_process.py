@@ -99,7 +99,9 @@ def test_closed_input_and_error_streams_change_nothing(environment: dict[str, st
 
 def test_a_failure_is_a_failure_where_it_cannot_be_told(data: Path, environment: dict[str, str]) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(line(("user", "list", "--data", "/proc/none"), data), stderr=full, env=environment)
+        done = subprocess.run(
+            line(("user", "disable", "nobody@example.com", "--data", DATA), data), stderr=full, env=environment
+        )
     assert done.returncode == 1
 
 
