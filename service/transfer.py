@@ -321,7 +321,8 @@ def _insert(kind: str, rows: list[list[Any]]) -> set[str]:
         for row in rows:
             User.end_sessions_of_another_password(*(row[names.index(name)] for name in ('"id"', '"password_hash"')))
     otherwise = f"ON CONFLICT ({names[0]}) DO UPDATE SET {replace}"
-    db.database.fill(f'"{table._meta.table_name}"', names, rows, otherwise)
+    with table.indexed_anew(identifiers):
+        db.database.fill(f'"{table._meta.table_name}"', names, rows, otherwise)
     return before | sessions_of(table, identifiers)
 
 

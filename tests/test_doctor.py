@@ -100,6 +100,7 @@ def change(table: str, id: str, what: str, key: str = "id") -> str:
 
 LATER = f"6{HELLO[1:]}"  # a ULID of a time to come
 TOTALS = f"chat_session {SESSION}: its totals are not those of its messages"
+COMPARED = "messages are compared with other words than its question has"
 NO_PICTURE = f"the picture of user {ALICE} cannot be shown"
 ROWS = {
     "total": Plant(change("chat_session", SESSION, "shown_total = 99"), "derived", TOTALS),
@@ -108,6 +109,11 @@ ROWS = {
     "searched text": Plant(change("message", HELLO, "search_text = 'x'"), "derived", f"message {HELLO}: searches"),
     "purged text": Plant(change("message", PURGED, "plain_text = 'x'"), "derived", f"message {PURGED}: searches"),
     "searched bot": Plant(change("bot", HILDA, "search_text = ''"), "derived", f"bot {HILDA}: searches"),
+    "words of an answer": Plant("UPDATE bot_answer SET words = 'x'", "derived", COMPARED),
+    "unindexed answer": Plant("DELETE FROM bot_answer_word WHERE word = 'open'", "derived", COMPARED),
+    "index of no answer": Plant(
+        f"UPDATE bot_answer_word SET answer_id = '{NOBODY}' WHERE word = 'open'", "derived", "it is indexed but not"
+    ),
     "no key": Plant("DELETE FROM signing_key", "keys", "there is no signing key"),
     "key": Plant("UPDATE signing_key SET secret = 'x'", "keys", r"signing_key \w{26} is damaged"),
     "picture": Plant(change("avatar", ALICE, "image = 'AAAA'", "user_id"), "avatars", NO_PICTURE),
@@ -182,9 +188,9 @@ def test_a_fault_of_the_file_is_named(what: str, data: Path) -> None:
 
 def test_export_and_import_settle_what_is_derived(data: Path, tmp_path: Path) -> None:
     """The advice that is given."""
-    for what in ("total", "owner", "searched text", "purged text", "searched bot"):
+    for what in ("total", "owner", "searched text", "purged text", "searched bot", "unindexed answer"):
         plant(data, ROWS[what].sql)
-    assert len(trouble(data)) == 5
+    assert len(trouble(data)) == 6
     everything = str(tmp_path / "all.jsonl")
     assert commands.run(["export", everything, *flags_of(at(data))]) == 0
     assert commands.run(["import", everything, *flags_of(at(data))]) == 0

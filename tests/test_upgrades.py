@@ -21,7 +21,7 @@ import app
 from service import clock, commands, db, doctor, migrations
 from service.db import sqlite, turns
 from service.doctor import schema
-from service.models import Event
+from service.models import BotAnswer, BotAnswerWord, Event, answer_index
 from service.settings import Settings
 from tests.conftest import PASSWORD, Client, Clock, at, flags_of
 from tests.postgres import on_sqlite_alone
@@ -150,6 +150,18 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(version: int, data: Pa
     db.close_database()
     app.prepare(at(tmp_path / "new"), create=True)
     assert schema.parts() == upgraded
+    db.close_database()
+
+
+def test_prepared_answers_of_then_are_indexed(version: int, data: Path) -> None:
+    settings = at(data)
+    make(settings, version)
+    db.open_database(settings.data, settings.database)
+    migrations.migrate()
+    answers: Any = BotAnswer.select(BotAnswer.id, BotAnswer.bot_id, BotAnswer.words).tuples()
+    expected = {row for answer in answers for row in answer_index.rows_of(*answer)}
+    assert set(BotAnswerWord.select().tuples()) == expected
+    assert bool(expected) == (version >= 3)
     db.close_database()
 
 

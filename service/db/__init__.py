@@ -5,8 +5,8 @@ Whatever differs between databases sits in the modules of this package and in `s
 
 import functools
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -146,6 +146,11 @@ class Table(peewee.Model):
     def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
         """The columns that follow from the members of an imported record, columns as stored. Raises ValueError."""
         return {}
+
+    @classmethod
+    def indexed_anew(cls, identifiers: Sequence[str]) -> AbstractContextManager[None]:
+        """A block that writes rows without `save`: afterwards, what other tables hold of them is derived anew."""
+        return nullcontext()
 
     @classmethod
     def unique_members(cls) -> list[str]:

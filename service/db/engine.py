@@ -80,6 +80,7 @@ class Engine:
     kind: ClassVar[str]  # in migrations, the key of a statement that is meant for this one alone
     reads_inline: ClassVar[bool] = False  # whether reads may run on the event loop, within a time budget
     groups_writes: ClassVar[bool] = False  # whether the writes of several requests may share a transaction
+    text_aggregate: ClassVar[str]  # the function that joins texts of several rows, given what stands between them
     name: str  # for people: where the data is, without a password
 
     def write(self, *things: str) -> AbstractContextManager[None]:

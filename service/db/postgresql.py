@@ -52,6 +52,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
     """A server. Whoever writes holds the locks of the things that it names, or one that shuts all others out."""
 
     kind = "postgresql"
+    text_aggregate = "string_agg"
     _state: Any  # Peewee's: the connection of this thread, and its transactions
 
     def __init__(self, url: str, replica: str = "", *, writable: bool = True) -> None:

@@ -96,6 +96,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     """One file. Whoever writes holds its one write lock, whatever is written."""
 
     kind = "sqlite"
+    text_aggregate = "group_concat"
     reads_inline = groups_writes = True  # in WAL mode, readers wait for no writer
     _budget = TimeBudget()
     _here = _Here()

@@ -1,17 +1,24 @@
 """Checks of what is in the tables: keys, pictures, times, and what is kept twice."""
 
 import base64
+import itertools
+import operator
 from collections.abc import Iterator
 
 from service import clock, db, pictures
 from service.doctor.findings import Finding, each, fault, ok, warning
 from service.formats import fold
-from service.models import Avatar, Ledger
+from service.models import Avatar, Ledger, answer_index
+from service.models.answering import words_in
 from service.models.bots import SEARCHED, searchable
 from service.models.contents import text_in
 from service.models.ledger import Broken
 from service.models.pictures import FOLDER, NAME
 from service.settings import Settings
+
+# Each prepared answer, and then its rows in the index.
+INDEXED_ANSWERS = """SELECT id, 0 AS part, bot_id, words, 0 AS weight, question FROM bot_answer
+    UNION ALL SELECT answer_id, 1, bot_id, word, weight, '' FROM bot_answer_word ORDER BY 1, 2"""
 
 LEEWAY = clock.MINUTE  # by which clocks may differ
 MEND = "`export` to a file and `import` it again to settle it"
@@ -112,8 +119,21 @@ def check_derived(_: Settings) -> Iterator[Finding]:
         for id, kept, *texts in db.database.stream(f"SELECT id, search_text, {', '.join(SEARCHED)} FROM bot"):
             if kept != searchable(texts):
                 yield f"bot {id}: searches go through another text than it has: {MEND}"
+        yield from _wrong_answers()
         for (id,) in db.database.stream(UNINDEXED) if db.database.kind == "sqlite" else ():
             yield f"bot {id}: searches do not find it: `copy` to a new database"
 
     with db.snapshot():
-        yield from each("derived", wrong(), "totals, owners and searched texts agree with what they come from")
+        yield from each("derived", wrong(), "totals, owners, searched texts and words agree with what they come from")
+
+
+def _wrong_answers() -> Iterator[str]:
+    """Prepared answers whose words or whose index are not those of their questions."""
+    for id, rows in itertools.groupby(db.database.stream(INDEXED_ANSWERS), operator.itemgetter(0)):
+        (_, is_indexed, bot_id, words, _, question), *indexed = rows
+        if is_indexed:
+            yield f"bot_answer {id}: it is indexed but not there: `export` to a file and `import` it elsewhere"
+            continue
+        found = {(bot, word, weight, id) for _, _, bot, word, weight, _ in indexed}
+        if words != words_in(question) or found != set(answer_index.rows_of(id, bot_id, words)):
+            yield f"bot_answer {id}: messages are compared with other words than its question has: {MEND}"

@@ -4,6 +4,7 @@
 """
 
 from service.db import Table
+from service.models.answer_index import BotAnswerWord
 from service.models.answering import BotAnswer
 from service.models.bots import Bot
 from service.models.chats import ChatSession, Message
@@ -25,6 +26,7 @@ __all__ = [
     "Avatar",
     "Bot",
     "BotAnswer",
+    "BotAnswerWord",
     "CalendarFeed",
     "ChatSession",
     "DataShare",
@@ -61,6 +63,7 @@ RECORDS: dict[str, type[Table]] = {
 
 TABLES: tuple[type[Table], ...] = (
     *RECORDS.values(),
+    BotAnswerWord,
     LoginSession,
     LoginAttempt,
     Approval,

@@ -50,7 +50,7 @@ class Question(NamedTuple):
 
 def hear(session: ChatSession, text: str, hearing: Hearing) -> Heard | None:
     """What the bot of a session makes of a customer's text, None if it is nothing to it; before the write."""
-    if session.bot_id is None or not responder.words_of(text):
+    if session.bot_id is None or not responder.sentences(text):
         return None
     languages = languages_of(session, hearing.accept_language)
     if hearing.by_assistant:
