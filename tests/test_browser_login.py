@@ -346,7 +346,8 @@ class TestSigningIn:
         expect(page.get_by_role("alert")).to_have_count(0)
         sign_in(page, password="wrong")
         expect(page.get_by_role("alert")).to_have_text("The e-mail address or the password is wrong.")
-        expect(page.get_by_label("E-mail address")).to_be_focused()
+        expect(page.get_by_label("E-mail address")).not_to_have_value("")
+        expect(page.get_by_label("Password")).to_be_focused()
         expect(page.get_by_label("E-mail address")).to_have_accessible_description(
             "The e-mail address or the password is wrong."
         )
