@@ -80,7 +80,11 @@ def query_plan(sql: str, values: Any) -> Plan:
 
 def _plan_of_sqlite(sql: str, values: Any) -> Plan:
     steps = [row[-1] for row in db.database.execute_sql(f"EXPLAIN QUERY PLAN {sql}", values)]
-    ranges = [found[1] for step in steps if (found := re.match(r"SEARCH .*USING .*?(INDEX \w+|PRIMARY KEY) \(", step))]
+    ranges = [
+        found[1]
+        for step in steps
+        if (found := re.match(r"SEARCH .*USING .*?(INDEX \w+|(?<!INTEGER )PRIMARY KEY) \(", step))
+    ]
     ranges = [name.removeprefix("INDEX ") for name in ranges]
     no_table = r"page\b|part\b|lookup\b|\d+-ROW VALUES CLAUSE|CONSTANT ROW"
     scans = [step for step in steps if step.startswith("MATERIALIZE") or re.match(rf"SCAN (?!{no_table})", step)]

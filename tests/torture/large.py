@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,7 +206,8 @@ def _try(server: Served, kind: str, quick: bool) -> Iterator[Figure]:
         watcher = Watcher(server, token)
         watcher.start()
         begun = time.monotonic()
-        responses = asyncio.run(read_all(server, path, token))
+        with ThreadPoolExecutor(1) as pool:  # the thread of a test may have an event loop already
+            responses = pool.submit(asyncio.run, read_all(server, path, token)).result()
         wait, peak = watcher.stop()
         outcomes.update(response.status for response in responses)
         worst, most = max(worst, wait), max(most, peak - before)

@@ -79,6 +79,7 @@ def run(quick: bool) -> Iterator[Figure]:
                 name = f"{request.operation.name}, {len(request.body)} bytes"
                 slowest = max(slowest, (percentile(beside, 99), name, told(beside)))
                 print(f"{name}: {told(beside)}; {outcomes.strip()}", file=sys.stderr)
+            bob.connection.close()
             assert set(bob.statuses) == {200}, bob.statuses
     yield Figure(
         f"The same beside {CONNECTIONS} connections that send the most expensive write ({slowest[1]})", slowest[2]
