@@ -69,6 +69,43 @@ def test_whoever_waits_longest_is_next(shared: Turns) -> None:
     assert order == list(range(5)) and tokens(shared) == 1
 
 
+@pytest.mark.parametrize("shared", [60.0], indirect=True)
+def test_a_group_commit_waits_for_one_of_the_writers_that_are_alone(shared: Turns) -> None:
+    order = list[str]()
+
+    def wait(name: str) -> None:
+        with shared.next() if name == "group" else shared.next_alone():
+            order.append(name)
+
+    waiting = [threading.Thread(target=wait, args=(name,)) for name in ("alone", "alone", "alone", "group")]
+    with shared.next():
+        for thread in waiting:
+            thread.start()
+            time.sleep(0.05)
+            while not is_asleep(thread):  # so that they come in this order
+                time.sleep(0.05)
+    for thread in waiting:
+        thread.join()
+    assert order == ["alone", "group", "alone", "alone"]
+
+
+def test_a_writer_waits_for_others_of_its_process_only_for_a_while(shared: Turns) -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with shared._alone:
+            held.set()
+            go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    with shared.next_alone():
+        assert tokens(shared) == 0
+    go_on.set()
+    holder.join()
+
+
 def test_a_turn_ends_with_whatever_is_raised_in_it(shared: Turns) -> None:
     with pytest.raises(ZeroDivisionError), shared.next():
         raise ZeroDivisionError

@@ -121,7 +121,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def write(self, *things: str) -> Iterator[None]:
         if self._budget.until:
             raise NeedsThread
-        with nullcontext() if self.in_transaction() else turns.next(), self._writing():
+        with nullcontext() if self.in_transaction() else turns.next_alone(), self._writing():
             yield
 
     @contextmanager

@@ -7,6 +7,7 @@ token merely keeps an order. Who waits for it in vain, since it went down with a
 import contextlib
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,22 @@ class Turns:
         patience = struct.pack("@ll", int(PATIENCE), int(PATIENCE % 1 * 1_000_000))
         self._taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
         self._giving.send(b".")
+        self._alone = threading.RLock()  # of this process
+
+    @contextmanager
+    def next_alone(self) -> Iterator[None]:
+        """Wait for our turn to write what one request writes.
+
+        Of such writers of a process, one waits for the token at a time: as many as there are threads would otherwise
+        stand before each group commit.
+        """
+        is_first = self._alone.acquire(timeout=PATIENCE)
+        try:
+            with self.next():
+                yield
+        finally:
+            if is_first:
+                self._alone.release()
 
     @contextmanager
     def next(self) -> Iterator[None]:
