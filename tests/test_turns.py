@@ -49,6 +49,19 @@ def is_asleep(thread: threading.Thread) -> bool:
     return Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
+def let_wait_in_order(waiting: list[threading.Thread], shared: Turns) -> None:
+    """Start threads, each when the one before it waits for its turn, and let them all have it."""
+    with shared.next():
+        for thread in waiting:
+            thread.start()
+            asleep = 0  # times in a row: a thread that only waits for the interpreter gets it in between
+            while asleep < 10:
+                time.sleep(0.01)
+                asleep = asleep + 1 if is_asleep(thread) else 0
+    for thread in waiting:
+        thread.join()
+
+
 @pytest.mark.parametrize("shared", [60.0], indirect=True)
 def test_whoever_waits_longest_is_next(shared: Turns) -> None:
     order = list[int]()
@@ -58,35 +71,36 @@ def test_whoever_waits_longest_is_next(shared: Turns) -> None:
             order.append(number)
 
     waiting = [threading.Thread(target=wait, args=(number,)) for number in range(5)]
-    with shared.next():
-        for thread in waiting:
-            thread.start()
-            time.sleep(0.05)
-            while not is_asleep(thread):  # so that they come in this order
-                time.sleep(0.05)
-    for thread in waiting:
-        thread.join()
+    let_wait_in_order(waiting, shared)
     assert order == list(range(5)) and tokens(shared) == 1
 
 
 @pytest.mark.parametrize("shared", [60.0], indirect=True)
-def test_a_group_commit_waits_for_one_of_the_writers_that_are_alone(shared: Turns) -> None:
-    order = list[str]()
+def test_a_group_commit_waits_for_one_of_the_writers_that_are_alone(
+    shared: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, next_turn = list[str](), shared.next
 
-    def wait(name: str) -> None:
-        with shared.next() if name == "group" else shared.next_alone():
-            order.append(name)
+    def next_seen() -> contextlib.AbstractContextManager[None]:
+        seen.append(threading.current_thread().name)
+        return next_turn()
 
-    waiting = [threading.Thread(target=wait, args=(name,)) for name in ("alone", "alone", "alone", "group")]
-    with shared.next():
+    def wait() -> None:
+        with shared.next() if threading.current_thread().name == "group" else shared.next_alone():
+            pass
+
+    monkeypatch.setattr(shared, "next", next_seen)
+    waiting = [threading.Thread(target=wait, name=name) for name in ("alone", "alone", "alone", "group")]
+    with next_turn():
         for thread in waiting:
             thread.start()
-            time.sleep(0.05)
-            while not is_asleep(thread):  # so that they come in this order
-                time.sleep(0.05)
+        while "group" not in seen or "alone" not in seen:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert sorted(seen) == ["alone", "group"]  # who wait for the token; the others wait for the one
     for thread in waiting:
         thread.join()
-    assert order == ["alone", "group", "alone", "alone"]
+    assert sorted(seen) == ["alone"] * 3 + ["group"] and tokens(shared) == 1
 
 
 def test_a_writer_waits_for_others_of_its_process_only_for_a_while(shared: Turns) -> None:
