@@ -32,8 +32,8 @@ FORM = 64 * KIB  # bytes of a form that anybody may send: thousands of fields ta
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 Runs = Literal["read", "write", "slow"]
-"""Where an operation runs. `read`: on the event loop, within a time budget. `write`: prepared on the event loop; its
-handler runs in a transaction that it may share with other requests, so database statements are all that it does.
+"""Where an operation runs. `read`: on the event loop, within a time budget. `write`: in the thread of the group
+commits; its handler runs in a transaction that it may share with other requests, so it does nothing but statements.
 `slow`: in a thread of the pool."""
 
 GIVEN = frozenset(("caller", "origin", "settings", "operations", "query", "body"))  # parameters of a handler

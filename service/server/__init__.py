@@ -35,11 +35,12 @@ from service.server.workers import STOPPING, Lifeline, Workers
 from service.settings import Settings
 from service.waiting import News, WaitingRoom, nothing
 
+InlineRead = Callable[[], AbstractContextManager[None]]  # inside, what writes or takes long raises NeedsThread
+
 __all__ = ("CODES", "Server", "listen", "serve")
 
 log = logging.getLogger("cx.server")
 
-InlineRead = Callable[[], AbstractContextManager[None]]  # inside, what writes or takes long raises NeedsThread
 
 UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
 GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun

@@ -34,7 +34,6 @@ class Answer:
     """The answer to a request: once made, the `pieces` that go out, and maybe the last of its connection."""
 
     pieces: tuple[bytes, ...] = ()
-    has_run = False  # in a transaction
     client = ""  # the user who asks, or the address of a request without one
 
     def __init__(self, channel: Any, request: Request) -> None:
@@ -46,7 +45,13 @@ class Answer:
         self.is_last |= request.is_incomplete
 
     def prepare(self) -> bool:
-        """Do what comes before the transaction; whether the request goes on in one. Raises NeedsThread."""
+        """Do what comes before the transaction; whether the request goes on in one. Raises NeedsThread.
+
+        For a client that has gone, nothing is done.
+        """
+        self.channel.see_who_is_there()
+        if not self.channel.connected:
+            return False
         environ = self.environ()
         self._steps: Steps[Response] = self.channel.server.application.steps(environ)
         goes_on = self._go_on()
@@ -54,14 +59,12 @@ class Answer:
         return goes_on
 
     def run(self) -> None:
-        """Do what belongs into the transaction. For a client that has gone, nothing is done."""
-        self.channel.see_who_is_there()
-        self.has_run = self.channel.connected and self._go_on()
+        """Do what belongs into the transaction."""
+        self._go_on()
 
     def finish(self, failure: Exception | None) -> None:
         """Make the response after the commit, or after its failure."""
-        if self.has_run:
-            self._go_on(failure)
+        self._go_on(failure)
 
     def _go_on(self, failure: Exception | None = None) -> bool:
         """Go on to the next step; whether there is one."""

@@ -155,7 +155,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
                 with server.inline_read():
                     server.made.append((self, self.make()))
             elif runs == "write":
-                self.prepare(request)
+                self.since = request.begun
+                self.server.watch.wake(self)
+                server.group_commit.add(Answer(self, request))
             else:
                 server.add_task(self)
         except db.NeedsThread:
@@ -174,18 +176,6 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             runs = operation.runs or "slow"
         can = {"read": self.server.inline_read, "write": self.server.group_commit}
         return runs if can.get(runs) else "slow"
-
-    def prepare(self, request: Request) -> None:
-        """Begin a request that writes; the rest of it follows in a group commit. Raises NeedsThread."""
-        self.since = time.monotonic()
-        answer = Answer(self, request)
-        with self.server.inline_read():
-            goes_on = answer.prepare()
-        if goes_on:
-            self.server.watch.wake(self)
-            self.server.group_commit.add(answer)
-        else:
-            self.server.made.append((self, answer))
 
     def is_ending(self) -> bool:
         """Whether no more requests are answered here."""

@@ -1,5 +1,6 @@
 """Group commit: the writes of several requests in one transaction, and so one wait for the disk for all of them."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -9,8 +10,7 @@ from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from service import logs
-from service.db import close_database
+from service import db, logs
 from service.errors import StorageUnavailable
 from service.server.answers import Answer
 
@@ -18,6 +18,7 @@ log = logging.getLogger("cx.server")
 
 MOST = 32  # requests in a transaction
 LONGEST = 0.005  # seconds after which a transaction takes no further request; the others wait for the next one
+PREPARING = 0.005  # seconds after which no further request is prepared before those that are prepared have run
 
 # Opens a transaction, and gives a function that raises if the database has rolled it back by itself.
 Transaction = Callable[[], AbstractContextManager[Callable[[], None]]]
@@ -50,29 +51,31 @@ class FairQueue:
 
 
 class GroupCommit:
-    """A thread that runs what requests do in the database, those of each client in the order in which they were added.
+    """A thread that answers requests which write, those of each client in the order in which they were added.
 
-    Requests arrive prepared: body read, caller known. Inside the transaction only their handlers run; responses are
-    made and sent after the commit. If the transaction is lost before its end, nothing of it is stored, and each of its
-    requests is begun anew `alone`. If the commit itself fails, they are answered with 503 and not repeated: a disk that
-    failed to sync may report success the next time (PostgreSQL wiki, "Fsync Errors").
+    Before the transaction it prepares them: reads bodies, finds out who calls. Inside the transaction only their
+    handlers run; responses are made and sent after the commit. What takes long to prepare is begun anew `alone`. If the
+    transaction is lost before its end, nothing of it is stored, and its requests are begun anew, too. If the commit
+    itself fails, they are answered with 503 and not repeated: a disk that failed to sync may report success the next
+    time (PostgreSQL wiki, "Fsync Errors").
     """
 
     def __init__(self, transaction: Transaction, alone: Callable[[Any], None], wake: Callable[[], None]) -> None:
         self.transaction, self.alone, self.wake = transaction, alone, wake
         self._queue: SimpleQueue[Answer | None] = SimpleQueue()
-        self._waiting = FairQueue()  # of this thread
+        self._arrived: deque[Answer] = deque()  # taken from the queue, not prepared
+        self._waiting = FairQueue()  # prepared
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="group commit", daemon=True)
         self._thread.start()
 
     def add(self, answer: Answer) -> None:
-        """Have a prepared request run."""
+        """Have a request answered."""
         self._queue.put(answer)
 
     def count(self) -> int:
         """Returns the number of requests that wait."""
-        return self._queue.qsize() + len(self._waiting)
+        return self._queue.qsize() + len(self._arrived) + len(self._waiting)
 
     def stop(self) -> None:
         """End the thread when nothing waits any more."""
@@ -80,26 +83,52 @@ class GroupCommit:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._waiting or not self._is_stopping:
-            if not self._waiting:
-                self._take(self._queue.get())
+        while self._arrived or self._waiting or not self._is_stopping:
+            self._take()
             with logs.lines.held():
-                self._commit()
-        close_database()
+                if self._arrived:
+                    self._prepare_all()
+                if self._waiting:
+                    self._commit()
+        db.close_database()
 
-    def _take(self, answer: Answer | None) -> None:
-        if answer is None:
-            self._is_stopping = True
-        else:
-            self._waiting.add(answer)
+    def _take(self) -> None:
+        """Take what is in the queue; if there is nothing to do, wait until something is."""
+        with contextlib.suppress(Empty):
+            while not self._is_stopping:
+                answer = self._queue.get(block=not (self._arrived or self._waiting))
+                if answer is None:
+                    self._is_stopping = True
+                else:
+                    self._arrived.append(answer)
 
-    def _take_all(self) -> None:
-        """Take what has come in the meantime."""
+    def _prepare_all(self) -> None:
+        """Prepare what has arrived, as far as that takes no longer than it may."""
+        until = time.monotonic() + PREPARING
+        while self._arrived and time.monotonic() < until:
+            self._prepare(self._arrived.popleft())
+
+    def _prepare(self, answer: Answer) -> None:
+        """Prepare a request; it is answered at once if it is refused."""
         try:
-            while True:
-                self._take(self._queue.get_nowait())
-        except Empty:
-            pass
+            with db.inline_read():
+                goes_on = answer.prepare()
+        except db.NeedsThread:
+            self.alone(answer.channel)
+            return
+        if goes_on:
+            self._waiting.add(answer)
+        else:
+            self._give(answer)
+            self.wake()
+
+    def _give(self, answer: Answer) -> None:
+        """Send a response; where that fails, the connection is closed, and the thread goes on."""
+        try:
+            answer.channel.give(answer)
+        except Exception:
+            log.exception("a response could not be sent")
+            answer.channel.will_close = True
 
     def _commit(self) -> None:
         """Run the requests that wait, as many as one transaction takes, and answer them."""
@@ -108,7 +137,6 @@ class GroupCommit:
         failure: Exception | None = None
         try:
             with self.transaction() as expect_transaction:
-                self._take_all()
                 until = time.monotonic() + LONGEST
                 while self._waiting and len(ran) < MOST and (not ran or time.monotonic() < until):
                     ran.append(self._waiting.take())
@@ -123,13 +151,12 @@ class GroupCommit:
             failure = StorageUnavailable()
         for answer in ran:
             answer.finish(failure)
-            answer.channel.give(answer)
+            self._give(answer)
         self.wake()
 
     def _run_alone(self, ran: list[Answer]) -> None:
         """Begin the requests of a lost transaction anew, or all that wait if it did not begin."""
         if not ran:
-            self._take_all()
             ran = [self._waiting.take() for _ in range(len(self._waiting))]
         for answer in ran:
             self.alone(answer.channel)
