@@ -158,6 +158,7 @@ function show(page) {
     const again = near.map((id) => document.getElementById(id)).find(Boolean)?.querySelector("a, summary");
     (focused.isConnected ? focused : again ?? writing())?.focus({ preventScroll: true });
   }
+  carryNote(); // the choice may have changed since the page was asked for
   if (isChat && wasAtEnd) goToEnd();
 }
 

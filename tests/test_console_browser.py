@@ -506,6 +506,21 @@ def test_a_private_note_is_followed_by_private_notes_without_scripts(
         expect(message(page, text)).to_have_class("message own private")
 
 
+def test_a_refresh_that_began_before_keeps_the_choice_of_a_private_note(enter: Callable[..., Visit]) -> None:
+    customer, page = enter("alice"), enter("agent").open(f"{CHAT}?note=true#end")
+    held: list[Route] = []
+    page.route("**/console/chats/*note=true*", lambda route: held.append(route))
+    customer.open(f"{CHAT}#end")
+    write(customer.page, "Is that a note?")
+    while not held:
+        page.wait_for_timeout(10)
+    page.get_by_label("Private note", exact=True).uncheck()
+    held[0].continue_()
+    choose(page, "Is that a note?", "Reply")
+    expect(page.get_by_role("link", name="Cancel reply")).to_be_visible()
+    expect(page.get_by_label("Private note", exact=True)).not_to_be_checked()
+
+
 def test_what_is_typed_after_sending_is_sent_next(enter: Callable[..., Visit]) -> None:
     page = enter("alice").page
     page.goto(f"{page.url}console/chats/{h.BUSY}#end")
