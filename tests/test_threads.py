@@ -16,7 +16,7 @@ import pytest
 from service import db
 from service.db import engine, sqlite, time_budget
 from service.models import ChatSession, Feedback, KeptAnswer, Message, User
-from service.server import Server, connection, group_commit, listen
+from service.server import Server, answers, connection, group_commit, listen
 from service.settings import Settings
 from tests.conftest import PASSWORD, Client
 from tests.postgres import on_sqlite_alone
@@ -36,6 +36,7 @@ class House:
         self.in_transaction: Callable[[], Any] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.before_call: Callable[[dict[str, Any]], None] = lambda environ: None
+        self.before_step: Callable[[dict[str, Any]], None] = lambda environ: None
         self.sizes: list[int] = []  # of the transactions
         self.server = Server(
             self, listen("127.0.0.1", 0), settings, inline_read=db.inline_read, transaction=self.transaction
@@ -67,6 +68,7 @@ class House:
 
         def step(failure: Exception | None = None) -> None:
             self.record(environ)
+            self.before_step(environ)
             steps.send(failure)
 
         try:
@@ -360,6 +362,31 @@ class TestGroupCommit:
         assert [told(asking)[0] for asking in (first, *others)] == [201, 500, 201]
         assert house.sizes == [1, 2]
         assert descriptions()[:2] == ["a", "b"]  # and of the one that crashes after its own write, what that wrote
+
+    @pytest.mark.parametrize("step", [1, 2, 3])
+    def test_a_failure_beyond_the_application_closes_its_connection_only(
+        self, step: int, house: House, alice: Client
+    ) -> None:
+        def fail(environ: dict[str, Any]) -> None:
+            if house.threads["POST /feedback"] == [GROUP] * step:
+                raise ValueError("beyond the application")
+
+        house.before_step = fail
+        with pytest.raises(http.client.RemoteDisconnected):
+            house.call("POST", "/feedback", {"description": "fails"}, alice.token)
+        assert house.call("POST", "/feedback", {"description": "x"}, alice.token)[0] == 201
+
+    def test_a_response_that_cannot_be_put_together_closes_its_connection_only(
+        self, house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise ValueError("a header holds the end of a line")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(answers.Answer, "put_together", fail)
+            with pytest.raises(http.client.RemoteDisconnected):
+                house.call("POST", "/feedback", {"description": "fails"}, alice.token)
+        assert house.call("POST", "/feedback", {"description": "x"}, alice.token)[0] == 201
 
     def test_operations_declared_slow_have_a_thread_of_their_own(self, house: House, alice: Client) -> None:
         login = {"email": alice.user.email, "password": PASSWORD}

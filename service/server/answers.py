@@ -69,10 +69,12 @@ class Answer:
     def _go_on(self, failure: Exception | None = None) -> bool:
         """Go on to the next step; whether there is one."""
         try:
-            self._steps.send(failure)
-            return True
-        except StopIteration as end:
-            self.put_together(*end.value)
+            try:
+                self._steps.send(failure)
+                return True
+            except StopIteration as end:
+                if end.value:  # None if an earlier step has failed
+                    self.put_together(*end.value)
         except Exception:  # beyond what the application answers itself
             log.exception("a request failed")
             self.is_last = True
