@@ -109,7 +109,7 @@ def run_python(*arguments: str | Path) -> None:
 
 
 def fill(stage: Path, lock: Path) -> None:
-    """Put the locked libraries and our own code into the stage, and take out what nobody needs."""
+    """Put the locked libraries and our own code into the stage, without the parts that are not needed."""
     pip = ["-m", "pip", "install", "-qq", "--no-input", "--no-compile", "--no-deps", "--require-hashes"]
     run_python(*pip, "--only-binary=:all:", "--target", stage, "-r", lock)
     for pattern in PRUNED:

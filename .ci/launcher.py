@@ -61,7 +61,7 @@ def places() -> Iterator[str]:
 def claim(place: Path, name: str) -> None:
     """Create the folder and hold a shared lock on this build in it until the last process of this start is gone.
 
-    What is unpacked there is run, so the folder must be ours, writable for nobody else, and allow code.
+    What is unpacked there is run, so the folder must be ours, not writable for others, and allow code.
     """
     import fcntl
 
