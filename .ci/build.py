@@ -1,39 +1,62 @@
-"""Makes dist/cx-service.pyz, the same bytes from every checkout with the same sources, Python and lock file.
+"""Builds dist/cx-service.pyz reproducibly: the same sources, Python and lock file give the same bytes.
 
-With --postgresql it makes dist/cx-service-postgresql.pyz, which holds the driver of PostgreSQL as well: that is LGPL,
-and where it is installed Peewee takes twice as long to import, so nobody has it who does not ask for it.
+With --postgresql it builds dist/cx-service-postgresql.pyz, which also contains the PostgreSQL driver. The driver is a
+separate option because it is licensed under the LGPL, and because it doubles the time to import Peewee.
 
-shiv alone does not: what pip installs names the build folder and the builder's Python, and the archive keeps the
-order and modes of the file system. So everything is staged and cleaned first, and the archive is written anew.
+shiv alone is not reproducible: installed packages contain the path of the build folder and of the Python used, and the
+archive has the order and modes of the file system. Therefore the files are staged and cleaned first, and the archive is
+rewritten.
 """
 
 import argparse
 import fcntl
+import gzip
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from service import translation  # noqa: E402
+
 LAUNCHER = Path(__file__).with_name("launcher.py")
 FINGERPRINT = "made-from.sha256"
-BUILT_FOR = EXTENSION_SUFFIXES[0].split(".")[1]
+
+
+class Target(NamedTuple):
+    """A host that an executable is built for."""
+
+    python: str = "{}.{}".format(*sys.version_info[:2])
+    machine: str = platform.machine()
+    system: str = EXTENSION_SUFFIXES[0].split(".")[1].split("-", 2)[-1].removeprefix(f"{platform.machine()}-")
+
+    @property
+    def tag(self) -> str:
+        """What the launcher compares: the tag of extension modules, on macOS with the machine."""
+        parts = (self.system, self.machine) if self.system == "darwin" else (self.machine, self.system)
+        return "-".join(("cpython", self.python.replace(".", ""), *parts))
+
+
+HOST = Target()
 
 
 class Executable(NamedTuple):
-    """One of the files that are made here."""
+    """An executable to build."""
 
     name: str
-    lock: Path  # what is installed into it
-    notices: tuple[Path, ...]  # beside the code, for whoever looks into the archive
+    lock: Path  # the packages in it
+    notices: tuple[Path, ...]  # licences, at the top of the archive
 
     @property
     def path(self) -> Path:
@@ -45,31 +68,35 @@ class Executable(NamedTuple):
 
 
 LICENCE = ROOT / "LICENSE"
-NOTICES = Path(__file__).with_name("notices")  # what travels with psycopg and the libraries that it brings
+NOTICES = Path(__file__).with_name("notices")  # licences of psycopg and its libraries
 DEFAULT = Executable("cx-service.pyz", ROOT / "requirements.lock", (LICENCE,))
 POSTGRESQL = Executable("cx-service-postgresql.pyz", ROOT / "requirements-postgresql.lock", (LICENCE, NOTICES))
 
-OURS = {"app.py": "app.py", "service": "service", "static": "service/static", "templates": "service/templates"}
+SOURCES = {"app.py": "app.py", "service": "service", "static": "service/static", "templates": "service/templates"}
 
 PRUNED = (
-    "bin",  # commands of the libraries; each names the builder's Python
-    "*.dist-info/RECORD",  # these three name the build folder or differ from run to run
+    "bin",  # commands of the libraries, which contain the path of the Python used
+    "*.dist-info/RECORD",  # these three contain the build folder, or differ between runs
     "*.dist-info/REQUESTED",
     "*.dist-info/direct_url.json",
     "**/*.pyi",
     "peewee-stubs",
     "pwiz.py",
     "passlib/tests",
-    "cffi",  # argon2's bindings are compiled already, and need its extension module alone
+    "cffi",  # the compiled bindings of argon2 need only its extension module
     "pycparser",
-    "PIL/_avif.*",  # the largest part of Pillow, for a format that we refuse
+    "PIL/_avif.*",  # the largest part of Pillow, for a format that the service refuses
     "pillow.libs/libavif-*",
     "PIL/_imagingtk.*",
+    "PIL/_imagingft.*",  # fonts, with the libraries that only they use
+    *(f"pillow.libs/{name}*" for name in ("libfreetype", "libharfbuzz", "libbrotli", "libpng16")),
+    "PIL/_imagingcms.*",  # colour profiles, which the service never parses
+    "pillow.libs/liblcms2*",
 )
 
 
 def sources(path: Path) -> Iterator[Path]:
-    """The files of a folder that belong to the project: nothing hidden, compiled or left by an editor."""
+    """Yields the files of a folder, without hidden and compiled files and backups of editors."""
     if path.is_file():
         yield path
     elif path.is_dir():
@@ -79,74 +106,86 @@ def sources(path: Path) -> Iterator[Path]:
 
 
 def fingerprint(executable: Executable) -> bytes:
-    """A digest of all that an executable is made from, kept in the archive, so that staleness is certain."""
-    ours = [ROOT / path for path in OURS]
-    inputs = [file for path in (*ours, *executable.notices) for file in sources(path)]
+    """Returns a digest of all inputs of an executable. It is stored in the archive, to detect a stale build."""
+    folders = [ROOT / path for path in SOURCES]
+    inputs = [file for path in (*folders, *executable.notices) for file in sources(path)]
     inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock"]
-    digest = hashlib.sha256(BUILT_FOR.encode())
+    digest = hashlib.sha256(HOST.tag.encode())
     for file in inputs:
         digest.update(f"\n{file.relative_to(ROOT)} ".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest().encode()
 
 
-def is_fresh(executable: Executable, made_from: bytes) -> bool:
-    """Whether the executable on disk is what a build would make now."""
+def is_fresh(executable: Executable, inputs: bytes) -> bool:
+    """Returns whether the executable on disk is up to date."""
     try:
         with ZipFile(executable.path) as archive:
-            return archive.read(FINGERPRINT) == made_from and executable.checksum.exists()
+            return archive.read(FINGERPRINT) == inputs and executable.checksum.exists()
     except (OSError, BadZipFile, KeyError):
         return False
 
 
-def run_python(*arguments: str | Path) -> None:
-    """Run a tool of the environment that this script runs in, out of reach of what could make two builds differ."""
+def run_python(*arguments: str | Path, python: str = sys.executable) -> None:
+    """Runs a tool of the current environment, or of another Python, without variables that could make builds differ."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHIV_"))}
     environment.pop("SOURCE_DATE_EPOCH", None)
     environment |= {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
-    status = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment).returncode
+    status = subprocess.run([python, *arguments], cwd=ROOT, env=environment).returncode
     if status:
-        sys.exit(f"build: stopped, since this failed: python {' '.join(map(str, arguments))}")
+        sys.exit(f"build: command failed: python {' '.join(map(str, arguments))}")
 
 
-def fill(stage: Path, lock: Path) -> None:
-    """Put the locked libraries and our own code into the stage, without the parts that are not needed."""
+def fill(stage: Path, lock: Path, *options: str) -> None:
+    """Puts the locked packages and the sources into the stage, without the parts that are not needed.
+
+    The options of pip select the packages of another host.
+    """
     pip = ["-m", "pip", "install", "-qq", "--no-input", "--no-compile", "--no-deps", "--require-hashes"]
-    run_python(*pip, "--only-binary=:all:", "--target", stage, "-r", lock)
+    run_python(*pip, "--only-binary=:all:", "--target", stage, "-r", lock, *options)
     for pattern in PRUNED:
         for path in list(stage.glob(pattern)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for source, target in OURS.items():
+    for source, target in SOURCES.items():
         for file in sources(ROOT / source):
             copy = stage / target / file.relative_to(ROOT / source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
+            if copy.suffix == ".po":
+                copy.with_suffix(".mo").write_bytes(translation.compile_catalogue(copy.stem))
+                copy.unlink()
+            if source == "static":  # served in this form to clients that accept it
+                copy.with_name(f"{copy.name}.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
 
 
-def compile_all(folder: Path) -> None:
-    """Compile beforehand, so that the first start need not, and a read-only folder costs later ones nothing.
+def compile_all(folder: Path, python: str) -> None:
+    """Compiles all modules, so that the first start is faster, and later ones too if the folder is read-only.
 
-    Unchecked, since an unpacked file has the date of its unpacking.
+    The compiled files are not checked against the sources, since unpacked files have the dates of the unpacking.
     """
-    run_python("-m", "compileall", "-q", "-s", folder, "--invalidation-mode", "unchecked-hash", folder)
+    options = ("-q", "-s", str(folder), "--invalidation-mode", "unchecked-hash")
+    run_python("-m", "compileall", *options, folder, python=python)
 
 
-def pack(stage: Path, beside: dict[str, bytes], output: Path) -> None:
-    """Let shiv make its archive of the stage, then write it anew: sorted, dated alike, compiled, with our launcher.
+def launcher(build_id: str, tags: Iterable[str], downloads: str = "") -> bytes:
+    """Returns the launcher of an executable; `downloads` are the other executables of a release."""
+    text = LAUNCHER.read_text(encoding="utf-8").replace('"@DOWNLOADS@"', repr(downloads))
+    return text.replace("@BUILT_FOR@", " ".join(tags)).replace("@BUILD_ID@", build_id).encode()
 
-    What is `beside` the code stays in the archive when the rest is unpacked.
-    """
+
+def packed(stage: Path, python: str = sys.executable) -> tuple[str, dict[str, bytes]]:
+    """Returns the identifier of the build, and the files of the archive that shiv builds, compiled with `python`."""
     plain = stage.with_name("shiv.pyz")
     shiv = ["-m", "shiv", "--reproducible", "-e", "app:main", "-p", "/usr/bin/env python3"]
     run_python(*shiv, "--site-packages", stage, "-o", plain)
-    compile_all(stage)
+    compile_all(stage, python)
     with ZipFile(plain) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     entries |= {f"site-packages/{file.relative_to(stage)}": file.read_bytes() for file in stage.rglob("*.pyc")}
-    build_id = json.loads(entries["environment.json"])["build_id"]
-    launcher = LAUNCHER.read_text(encoding="utf-8").replace("@BUILT_FOR@", BUILT_FOR).replace("@BUILD_ID@", build_id)
-    entries["__main__.py"] = launcher.encode()
-    entries |= beside
+    return json.loads(entries["environment.json"])["build_id"], entries
 
+
+def write_archive(output: Path, entries: dict[str, bytes]) -> None:
+    """Writes an executable: its files sorted and with equal dates."""
     with output.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with ZipFile(file, "w", ZIP_DEFLATED, compresslevel=9) as archive:
@@ -157,34 +196,40 @@ def pack(stage: Path, beside: dict[str, bytes], output: Path) -> None:
     output.chmod(0o755)
 
 
-def make(executable: Executable, made_from: bytes) -> None:
-    """Make the file and its checksum, and put them in place whole."""
+def notices_of(executable: Executable) -> dict[str, bytes]:
+    """Returns the licences that stay in the archive when the code is unpacked."""
+    return {file.name: file.read_bytes() for path in executable.notices for file in sources(path)}
+
+
+def build(executable: Executable, inputs: bytes) -> None:
+    """Builds an executable and its checksum, and replaces both atomically."""
     with tempfile.TemporaryDirectory(dir=executable.path.parent) as folder:
         stage, output = Path(folder, "site-packages"), Path(folder, executable.name)
         fill(stage, executable.lock)
-        notices = {file.name: file.read_bytes() for path in executable.notices for file in sources(path)}
-        pack(stage, {FINGERPRINT: made_from, **notices}, output)
+        build_id, entries = packed(stage)
+        entries |= {FINGERPRINT: inputs, "__main__.py": launcher(build_id, [HOST.tag])} | notices_of(executable)
+        write_archive(output, entries)
         digest = hashlib.sha256(output.read_bytes()).hexdigest()
         executable.checksum.write_text(f"{digest}  {executable.name}\n", encoding="ascii")
         output.replace(executable.path)
     size = executable.path.stat().st_size / 2**20
-    print(f"{executable.path.relative_to(ROOT)}  {size:.1f} MiB  for {BUILT_FOR}  sha256 {digest}")
+    print(f"{executable.path.relative_to(ROOT)}  {size:.1f} MiB  for {HOST.tag}  sha256 {digest}")
 
 
 def main() -> None:
-    """Build, one process at a time."""
-    parser = argparse.ArgumentParser(description="Make dist/cx-service.pyz and its checksum.")
-    parser.add_argument("--if-stale", action="store_true", help="only if what it is made from has changed")
-    parser.add_argument("--postgresql", action="store_true", help="make dist/cx-service-postgresql.pyz in its place")
+    """Builds an executable. Other processes that build wait."""
+    parser = argparse.ArgumentParser(description="Build dist/cx-service.pyz and its checksum.")
+    parser.add_argument("--if-stale", action="store_true", help="only if an input has changed")
+    parser.add_argument("--postgresql", action="store_true", help="build dist/cx-service-postgresql.pyz instead")
     options = parser.parse_args()
     executable = POSTGRESQL if options.postgresql else DEFAULT
     executable.path.parent.mkdir(exist_ok=True)
-    turn = os.open(executable.path.parent, os.O_RDONLY)
-    fcntl.flock(turn, fcntl.LOCK_EX)
-    made_from = fingerprint(executable)
-    if not (options.if_stale and is_fresh(executable, made_from)):
+    lock = os.open(executable.path.parent, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    inputs = fingerprint(executable)
+    if not (options.if_stale and is_fresh(executable, inputs)):
         print(f"Building {executable.path.relative_to(ROOT)}; this takes about half a minute ...", flush=True)
-        make(executable, made_from)
+        build(executable, inputs)
 
 
 if __name__ == "__main__":

@@ -1,56 +1,86 @@
-"""The first code of the executable: refuses a Python it was not built for, finds a folder to unpack into, starts shiv.
+"""The entry point of the executable: checks the Python version, chooses a folder to unpack into, and starts shiv.
 
-.ci/build.py puts it into the archive as `__main__.py`. It must parse on Pythons older than ours, to be able to refuse
-them, and it runs at every start, so it imports little.
+.ci/build.py puts it into the archive as `__main__.py`. It must also parse on older versions of Python, to report them.
+It runs at every start, so it imports little.
 """
 
-import _signal as signal  # the module `signal` loads others first
+import _signal as signal  # the module `signal` imports others
 import os
 import sys
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the parent process has ignored it
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # without a traceback, also from the imports below
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless the parent process ignores it
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # no traceback, also during the imports below
 
 import re
 from contextlib import suppress
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Iterator, NoReturn  # noqa: UP035 (older Pythons, see above)
+from typing import TYPE_CHECKING, Iterator, NoReturn  # noqa: UP035 (older Pythons, see above)
 
-BUILT_FOR = "@BUILT_FOR@"  # such as cpython-311-x86_64-linux-gnu
+if TYPE_CHECKING:
+    from zipfile import ZipFile
+
+BUILT_FOR = "@BUILT_FOR@"  # such as cpython-311-x86_64-linux-gnu; several are separated by spaces
 BUILD_ID = "@BUILD_ID@"
+DOWNLOADS = "@DOWNLOADS@"  # of this version: what each is built for, a space, its name; one a line
 IN_USE = ".cx-service.lock"
 
 
 def stop(status: int, reason: str) -> NoReturn:
-    """Leave with one line that says what to do, instead of a traceback out of somebody else's code."""
+    """Exits with one line of text, instead of a traceback."""
     sys.stderr.write(f"cx-service: {reason}\n")
     sys.exit(status)
 
 
 def platform_name(tag: str) -> str:
-    """What people call the platform in the name of an extension module."""
+    """Returns a readable name of the platform in the tag of an extension module."""
     names = {"x86_64": "x86-64", "aarch64": "arm64", "darwin": "macOS"}
     names.update({"linux-gnu": "Linux (glibc)", "linux-musl": "Linux (musl)"})
-    platform = tag.split("-", 2)[-1]
-    machine, _, system = platform.partition("-")
+    machine, _, system = tag.split("-", 2)[-1].partition("-")
+    if machine == "darwin":
+        machine, system = system, machine
     return " ".join(names.get(part, part) for part in (machine, system) if part)
 
 
+def version_of(tag: str) -> str:
+    """Returns the version of Python in the tag of an extension module."""
+    return re.sub(r"cpython-3(\d+)-.*", r"3.\1", tag)
+
+
+def running_tag() -> str:
+    """Returns the tag of extension modules of this Python; on macOS with the machine, which theirs does not have."""
+    tag = EXTENSION_SUFFIXES[0].split(".")[1]
+    return f"{tag}-{os.uname().machine}" if tag.endswith("-darwin") else tag
+
+
+def either(texts: "list[str]") -> str:
+    """Returns the distinct texts as alternatives, such as "3.11, 3.12 or 3.13"."""
+    *others, last = dict.fromkeys(texts)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def refuse_python(running: str) -> NoReturn:
-    """Leave, since the libraries in the archive cannot be loaded here: say what they need and how to start it."""
-    version = re.sub(r"cpython-3(\d+)-.*", r"3.\1", BUILT_FOR)
+    """Exits, since this Python cannot load the libraries in the archive. Prints what is required, and what helps."""
+    tags = BUILT_FOR.split()
+    platforms = either([platform_name(tag) for tag in tags])
     found = ".".join(map(str, sys.version_info[:2]))
     if sys.implementation.name != "cpython":
         found = f"{found} ({sys.implementation.name})"
-    if platform_name(running) != platform_name(BUILT_FOR):
+    same_platform = [tag for tag in tags if platform_name(tag) == platform_name(running)]
+    if not same_platform:
         found += f" on {platform_name(running)}"
-    name = Path(sys.argv[0]).name
-    stop(78, f"needs Python {version} on {platform_name(BUILT_FOR)}; found {found}. Try: python{version} {name} ...")
+    downloads = dict(line.split(" ") for line in DOWNLOADS.splitlines() if " " in line)
+    if running in downloads:
+        advice = f"Take {downloads[running]} instead."
+    elif same_platform or not downloads:
+        advice = f"Try: python{version_of((same_platform or tags)[-1])} {Path(sys.argv[0]).name} ..."
+    else:
+        advice = "No file of this version is for this host."
+    stop(78, f"needs Python {either([version_of(tag) for tag in tags])} on {platforms}; found {found}. {advice}")
 
 
-def places() -> Iterator[str]:
-    """Where the archive may be unpacked, best first: as told, systemd's folder for caches, the user's."""
+def cache_folders() -> Iterator[str]:
+    """Yields the folders to unpack into, in order of preference: SHIV_ROOT, systemd's, the user's cache folder."""
     yield os.environ.get("SHIV_ROOT", "")
     yield os.environ.get("CACHE_DIRECTORY", "").split(":")[0]
     if os.environ.get("XDG_CACHE_HOME"):
@@ -59,9 +89,9 @@ def places() -> Iterator[str]:
 
 
 def claim(place: Path, name: str) -> None:
-    """Create the folder and hold a shared lock on this build in it until the last process of this start is gone.
+    """Creates the folder, and holds a shared lock on this build in it until the last process of this start has ended.
 
-    What is unpacked there is run, so the folder must be ours, not writable for others, and allow code.
+    Unpacked files are executed, so the folder must belong to this user, not be writable by others, and allow execution.
     """
     import fcntl
 
@@ -74,10 +104,10 @@ def claim(place: Path, name: str) -> None:
 
 
 def remove_other_builds(place: Path, name: str) -> None:
-    """Delete what older builds unpacked here, except those that a process still runs and so holds a lock on.
+    """Deletes unpacked older builds that no running process has locked.
 
-    The folder may be shared with other programs: only what has a lock file of ours is touched. The empty lock files
-    stay, since deleting one would race with a process that is about to lock it.
+    The folder may be shared with other programs: only builds with a lock file are deleted. The empty lock files stay,
+    since deleting one would race with a process that is about to lock it.
     """
     import fcntl
     import shutil
@@ -91,20 +121,32 @@ def remove_other_builds(place: Path, name: str) -> None:
                 shutil.rmtree(unpacked + ".tmp", ignore_errors=True)
 
 
+def select_files(archive: "ZipFile", running: str) -> None:
+    """Names the files for this host in an archive for several, which has them in folders, as shiv unpacks them."""
+    python, version, platform = running.split("-", 2)
+    folders = tuple(f"for/{group}/" for group in (f"{python}-{version}", platform, running))
+    for entry in archive.infolist():
+        if entry.filename.startswith(folders):
+            entry.filename = entry.filename.split("/", 2)[2]
+            archive.NameToInfo[entry.filename] = entry
+
+
 def main() -> None:
-    """Check, choose, unpack if this is the first start, and hand over."""
-    running = EXTENSION_SUFFIXES[0].split(".")[1]
-    if running != BUILT_FOR:
+    """Checks the version, chooses a folder, unpacks at the first start, and runs the program."""
+    running = running_tag()
+    if running not in BUILT_FOR.split():
         refuse_python(running)
 
-    name = f"{Path(sys.argv[0]).resolve().name}_{BUILD_ID}"  # as shiv names it
-    for choice in filter(None, places()):
-        with suppress(OSError, RuntimeError):  # the latter when there is no home
+    name = f"{Path(sys.argv[0]).resolve().name}_{BUILD_ID}"  # the name that shiv uses
+    for choice in filter(None, cache_folders()):
+        with suppress(OSError, RuntimeError):  # RuntimeError if there is no home folder
             place = Path(choice).expanduser().absolute()
+            if " " in BUILT_FOR and place.name != running:  # each Python needs other files
+                place = place / running
             claim(place, name)
             break
     else:
-        stop(1, "found no folder of its own to unpack into; set SHIV_ROOT to one that you can write and others cannot")
+        stop(1, "found no private folder to unpack into; set SHIV_ROOT to a folder that only you can write")
 
     from zipfile import ZipFile
 
@@ -114,9 +156,10 @@ def main() -> None:
     if not (place / name).is_dir():
         try:
             with ZipFile(sys.argv[0]) as archive:
+                select_files(archive, running)
                 extract_site_packages(archive, place / name)
-        except OSError as fault:
-            stop(1, f"cannot unpack into {place}: {fault.strerror}; set SHIV_ROOT to a writable folder with room")
+        except OSError as error:
+            stop(1, f"cannot unpack into {place}: {error.strerror}; set SHIV_ROOT to a writable folder with free space")
         remove_other_builds(place, name)
     bootstrap()
 

@@ -1,0 +1,247 @@
+"""Builds a release in dist/release: an executable for each kind of host, one for all of Linux, and their checksums.
+
+The packages come from the lock files, with hashes, as wheels for the host. The modules are compiled with the host's
+version of Python, so python3.11, python3.12 and python3.13 must be installed. The same sources give the same bytes.
+
+The file for all Linux hosts has the files that all hosts share once. The others are in folders: `for/cpython-311` (a
+version of Python), `for/x86_64-linux-gnu` (a platform) and `for/cpython-311-x86_64-linux-gnu`; the launcher unpacks
+those of its host.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from email.parser import HeaderParser
+from pathlib import Path
+
+from build import DEFAULT, HOST, POSTGRESQL, ROOT, Executable, Target, fill, launcher, notices_of, packed, write_archive
+from packaging.markers import Marker
+from smoke import smoke
+
+from service.version import VERSION
+
+FOLDER = ROOT / "dist" / "release"
+PYTHONS = ("3.11", "3.12", "3.13")
+PLATFORMS = (
+    ("x86_64", "linux-gnu"),
+    ("aarch64", "linux-gnu"),
+    ("x86_64", "linux-musl"),
+    ("aarch64", "linux-musl"),
+    ("arm64", "darwin"),
+)
+TARGETS = tuple(Target(python, *platform) for python in PYTHONS for platform in PLATFORMS)
+EDITIONS: dict[str, Executable] = {"cx-service": DEFAULT, "cx-service-full": POSTGRESQL}
+
+SYSTEMS = {"linux-gnu": "linux-{}-glibc", "linux-musl": "linux-{}-musl", "darwin": "macos-{}"}
+MACHINES = {"aarch64": "arm64"}
+OLDEST_GLIBC, NEWEST_GLIBC = 5, 28  # minor versions of glibc 2, of wheels
+MUSL = (0, 1, 2)  # minor versions of musl 1, of wheels
+MACOS = "macosx_14_0_arm64"
+SHARED = "site-packages/"
+
+_REQUIREMENT = re.compile(
+    r"^(?P<name>[\w.-]+==\S+)(?: ; (?P<marker>.*?))? \\\n(?P<hashes>(?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE
+)
+
+
+def file_name(edition: str, version: str, target: Target) -> str:
+    """Returns the name of an executable, such as cx-service-0.2.0-cp311-linux-x86_64-glibc.pyz."""
+    system = SYSTEMS[target.system].format(MACHINES.get(target.machine, target.machine))
+    return f"{edition}-{version}-cp{target.python.replace('.', '')}-{system}.pyz"
+
+
+def platform_tags(target: Target) -> list[str]:
+    """Returns the platforms of wheels for a host, best first (PEP 600, PEP 656)."""
+    if target.system == "darwin":
+        return [MACOS]
+    if target.system == "linux-musl":
+        return [f"musllinux_1_{minor}_{target.machine}" for minor in reversed(MUSL)]
+    minors = range(NEWEST_GLIBC, OLDEST_GLIBC - 1, -1)
+    return [*(f"manylinux_2_{minor}_{target.machine}" for minor in minors), f"manylinux2014_{target.machine}"]
+
+
+def requirements_of(lock: str, target: Target) -> str:
+    """Returns the requirements of a lock file whose markers hold on a host (PEP 508), without the markers."""
+    system = target.system.partition("-")[0]
+    environment = {
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": target.machine,
+        "platform_python_implementation": "CPython",
+        "platform_system": system.capitalize(),
+        "python_full_version": f"{target.python}.0",
+        "python_version": target.python,
+        "sys_platform": system,
+    }
+    return "".join(
+        f"{found['name']} \\\n{found['hashes']}"
+        for found in _REQUIREMENT.finditer(lock)
+        if not found["marker"] or Marker(found["marker"]).evaluate(environment)
+    )
+
+
+def interpreter(version: str) -> str:
+    """Returns the path of a version of Python that runs. Exits if there is none."""
+    if version == HOST.python:
+        return sys.executable
+    path = shutil.which(f"python{version}")
+    if path and not subprocess.run([path, "-c", ""], capture_output=True).returncode:
+        return path
+    sys.exit(f"release: python{version} is missing; install it, or build for other versions: --python 3.11")
+
+
+def files_for(executable: Executable, target: Target, python: str, folder: Path) -> tuple[str, dict[str, bytes]]:
+    """Returns the identifier of the build, and the files of the executable for a host."""
+    stage, lock = folder / "site-packages", folder / "requirements.txt"
+    lock.write_text(requirements_of(executable.lock.read_text(encoding="utf-8"), target), encoding="utf-8")
+    options = ["--implementation", "cp", "--python-version", target.python]
+    for platform in platform_tags(target):
+        options += ["--platform", platform]
+    fill(stage, lock, *options)
+    build_id, entries = packed(stage, python)
+    return build_id, entries | notices_of(executable)
+
+
+def merged(files: Mapping[Target, Mapping[str, bytes]]) -> dict[str, bytes]:
+    """Returns the files of an executable for several hosts: each once, in the folder of the hosts that share it."""
+    found: dict[str, bytes] = {}
+    for target, entries in files.items():
+        python, platform = target.tag.split("-", 2)[:2], target.tag.split("-", 2)[2]
+        groups = {
+            "": list(files),
+            f"for/{'-'.join(python)}/": [other for other in files if other.python == target.python],
+            f"for/{platform}/": [other for other in files if other[1:] == target[1:]],
+            f"for/{target.tag}/": [target],
+        }
+        for name, content in entries.items():
+            group = next(g for g, members in groups.items() if all(files[m].get(name) == content for m in members))
+            found[f"{group}{name}"] = content
+    return found
+
+
+def environment_of(entries: Mapping[str, bytes], build_id: str) -> bytes:
+    """Returns what shiv reads at the start, with another identifier of the build."""
+    return json.dumps(json.loads(entries["environment.json"]) | {"build_id": build_id}).encode()
+
+
+def components(files: Iterable[Mapping[str, bytes]]) -> Iterator[dict[str, object]]:
+    """Yields the packages in some executables, for CycloneDX."""
+    metadata = {
+        name: content.decode()
+        for entries in files
+        for name, content in entries.items()
+        if name.startswith(SHARED) and name.endswith(".dist-info/METADATA")
+    }
+    for name in sorted(metadata):
+        headers = HeaderParser().parsestr(metadata[name])
+        licence = headers["License-Expression"] or headers["License"] or ""
+        classifiers = [text for text in headers.get_all("Classifier", []) if text.startswith("License")]
+        if headers["License-Expression"]:
+            licences: list[dict[str, object]] = [{"expression": licence}]
+        else:
+            names = [text.split(" :: ")[-1] for text in classifiers] or [licence.partition("\n")[0]]
+            licences = [{"license": {"name": text}} for text in names if text]
+        purl = f"pkg:pypi/{headers['Name'].lower().replace('_', '-')}@{headers['Version']}"
+        yield {
+            "type": "library",
+            "bom-ref": purl,
+            "name": headers["Name"],
+            "version": headers["Version"],
+            "purl": purl,
+            "licenses": licences,
+        }
+
+
+def bill_of_materials(edition: str, version: str, files: Iterable[Mapping[str, bytes]]) -> bytes:
+    """Returns the packages in the executables of an edition as JSON (CycloneDX 1.6)."""
+    application = {"type": "application", "bom-ref": edition, "name": edition, "version": version}
+    document = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": application | {"licenses": [{"license": {"id": "MIT"}}]}},
+        "components": list(components(files)),
+    }
+    return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def build_edition(edition: str, version: str, targets: Iterable[Target], folder: Path) -> None:
+    """Builds the executables of an edition, the one for all Linux hosts, and the bill of materials."""
+    executable = EDITIONS[edition]
+    pythons = {target.python: interpreter(target.python) for target in targets}
+    built: dict[Target, dict[str, bytes]] = {}
+    identifiers: dict[Target, str] = {}
+    for target in targets:
+        print(f"Building for {target.tag} ...", flush=True)
+        with tempfile.TemporaryDirectory() as temporary:
+            files = files_for(executable, target, pythons[target.python], Path(temporary))
+            identifiers[target], built[target] = files
+    names = {target: file_name(edition, version, target) for target in targets}
+    downloads = "\n".join(f"{target.tag} {name}" for target, name in names.items())
+    for target, entries in built.items():
+        main = {"__main__.py": launcher(identifiers[target], [target.tag], downloads)}
+        write_archive(folder / names[target], entries | main)
+    linux = {target: entries for target, entries in built.items() if target.system != "darwin"}
+    if len(linux) > 1:
+        build_id = hashlib.sha256("".join(identifiers[target] for target in linux).encode()).hexdigest()
+        environment = {"environment.json": environment_of(next(iter(linux.values())), build_id)}
+        entries = merged({target: entries | environment for target, entries in linux.items()})
+        main = {"__main__.py": launcher(build_id, [target.tag for target in linux], downloads)}
+        write_archive(folder / f"{edition}-{version}.pyz", entries | main)
+    (folder / f"{edition}-{version}.cdx.json").write_bytes(bill_of_materials(edition, version, built.values()))
+
+
+def main() -> None:
+    """Builds a release, and starts what this host can start."""
+    parser = argparse.ArgumentParser(description="Build the files of a release in dist/release.")
+    parser.add_argument("--python", action="append", choices=PYTHONS, help="only for this version; repeatable")
+    platforms = ["-".join(platform) for platform in PLATFORMS]
+    parser.add_argument("--platform", action="append", choices=platforms, help="only for this platform; repeatable")
+    parser.add_argument("--edition", action="append", choices=EDITIONS, help="only this edition; repeatable")
+    options = parser.parse_args()
+    targets = [
+        target
+        for target in TARGETS
+        if target.python in (options.python or PYTHONS) and "-".join(target[1:]) in (options.platform or platforms)
+    ]
+    DEFAULT.path.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "dist") as temporary:
+        folder = Path(temporary, "release")
+        folder.mkdir()
+        for edition in options.edition or EDITIONS:
+            build_edition(edition, VERSION, targets, folder)
+        files = sorted(folder.iterdir())
+        sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
+        (folder / "SHA256SUMS").write_text(sums, encoding="ascii")
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        folder.replace(FOLDER)
+    for file in sorted(FOLDER.iterdir()):
+        print(f"{file.stat().st_size / 2**20:6.1f} MiB  {file.relative_to(ROOT)}")
+    failed = [edition for edition in options.edition or EDITIONS if not try_executables(edition, targets)]
+    sys.exit(bool(failed))
+
+
+def try_executables(edition: str, targets: Iterable[Target]) -> bool:
+    """Starts the executables that this host can start, each with the versions of Python that it is for."""
+    native = [target for target in targets if target[1:] == HOST[1:]]
+    names = [file_name(edition, VERSION, target) for target in native]
+    attempts = list(zip(native, names, strict=True))
+    if (FOLDER / f"{edition}-{VERSION}.pyz").exists():
+        attempts += [(target, f"{edition}-{VERSION}.pyz") for target in native]
+    succeeded = True
+    for target, name in attempts:
+        done = smoke(interpreter(target.python), FOLDER / name)
+        succeeded &= not done[-1].startswith("FAILED")
+        print(f"{name} with Python {target.python}: {', '.join(done)}", flush=True)
+    return succeeded
+
+
+if __name__ == "__main__":
+    main()

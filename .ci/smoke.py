@@ -1,0 +1,147 @@
+"""Starts an executable with a Python, and tries what depends on its compiled libraries. Prints one line for each trial.
+
+    python .ci/smoke.py PYTHON EXECUTABLE
+
+It serves the demo on a free port of the loopback interface, logs in (argon2), sends a message and finds it again
+(SQLite with FTS5), uploads an avatar (Pillow), makes a backup, and runs the doctor on the data.
+"""
+
+import json
+import os
+import re
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+EMAIL, PASSWORD = "alice@demo.example", "demo-password"
+SECONDS = 300  # to start; emulated processors are slow
+TEXT = "smoketest"
+
+
+class Failed(Exception):
+    """A trial failed."""
+
+
+def png() -> bytes:
+    """Returns a picture of 8 × 8 grey pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0\x80\x80\x80\x80\x80\x80\x80\x80" * 8)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def wait_for_address(process: "subprocess.Popen[str]") -> str:
+    """Returns the address that the service prints."""
+    assert process.stderr
+    limit, output = time.monotonic() + SECONDS, ""
+    while time.monotonic() < limit and process.poll() is None:
+        if select.select([process.stderr], [], [], 1)[0]:
+            output += os.read(process.stderr.fileno(), 65536).decode()
+            if found := re.search(r"listens on (http://\S+)", output):
+                return found[1]
+    raise Failed(f"did not start: {output.strip()[-500:]}")
+
+
+class Service:
+    """A running service, and the token of a user."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.token = address, ""
+
+    def call(self, method: str, path: str, body: object = None, content: bytes = b"", kind: str = "") -> Any:
+        """Returns the data of the response."""
+        headers = {"Content-Type": kind or "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        payload = content or (json.dumps(body).encode() if body is not None else None)
+        connection = HTTPConnection(self.address.removeprefix("http://"), timeout=SECONDS)
+        with closing(connection):
+            connection.request(method, f"/api/v1{path}", payload, headers)
+            response = connection.getresponse()
+            content = response.read()
+        if response.status >= 400:
+            raise Failed(f"{method} {path}: {response.status} {content.decode()}")
+        return json.loads(content)["data"]
+
+
+def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
+    """Yields what was tried successfully. Raises an exception for what fails."""
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=SECONDS)
+        if done.returncode:
+            raise Failed(f"{arguments[0]}: {done.stderr.strip()[-500:]}")
+        return done.stdout.strip()
+
+    yield run("--version")
+    data = ["--data", str(folder / "data")]
+    process = subprocess.Popen(
+        [*command, "serve", "--demo", "--port", "0", *data],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        service = Service(wait_for_address(process))
+        yield "serve"
+        login = service.call("POST", "/auth/login", {"email": EMAIL, "password": PASSWORD})
+        service.token = login["tokens"]["access_token"]
+        yield "log in"
+        chat = service.call("GET", "/chats?limit=1")[0]["id"]
+        service.call("POST", f"/chats/{chat}/messages", {"content": {"text": TEXT}})
+        yield "send"
+        if not service.call("GET", f"/chats/search?q={TEXT}"):
+            raise Failed("search: the message is not found")
+        yield "search"
+        form = (
+            b'--x\r\nContent-Disposition: form-data; name="avatar"; filename="a.png"\r\n\r\n' + png() + b"\r\n--x--\r\n"
+        )
+        service.call("POST", "/users/me/avatar", content=form, kind="multipart/form-data; boundary=x")
+        yield "avatar"
+        run("backup", str(folder / "backup.db"), *data)
+        yield "backup"
+    finally:
+        process.terminate()
+        status = process.wait(SECONDS)
+    if status:
+        raise Failed(f"serve ended with status {status}")
+    run("doctor", *data)
+    yield "doctor"
+
+
+def smoke(python: str, executable: Path) -> list[str]:
+    """Returns what was tried, in order; the last element is the error, if there is one."""
+    done: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"PATH": os.environ["PATH"], "HOME": folder}
+        try:
+            for trial in trials([python, str(executable)], Path(folder), environment):
+                done.append(trial)
+        except (Failed, OSError, KeyError, ValueError, subprocess.TimeoutExpired) as error:
+            return [*done, f"FAILED: {error}"]
+    return done
+
+
+def main() -> None:
+    """Tries one executable."""
+    python, executable = sys.argv[1:]
+    done = smoke(python, Path(executable).resolve())
+    print(", ".join(done))
+    sys.exit(done[-1].startswith("FAILED"))
+
+
+if __name__ == "__main__":
+    main()

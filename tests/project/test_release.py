@@ -1,0 +1,117 @@
+"""The files of a release: names, packages for other hosts, and the executable for several hosts."""
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from zipfile import ZipFile
+
+import pytest
+
+from tests.support.executable import PYTHON, clean_environment
+from tests.support.executable import executable_fixture as executable_fixture
+from tests.support.paths import ROOT
+
+OTHER = ("3.99", "riscv64", "linux-musl")
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return importlib.import_module("release")
+
+
+def run(file: Path, cache: Path) -> tuple[int, str]:
+    """Return the status and the output of `--version`."""
+    command = [PYTHON, file, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(SHIV_ROOT=cache), timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_names_are_distinct_and_say_what_the_files_are_for(release: ModuleType) -> None:
+    names = [release.file_name("cx-service", "1.2.3", target) for target in release.TARGETS]
+    assert len(set(names)) == len(names) == 15
+    assert "cx-service-1.2.3-cp311-linux-x86_64-glibc.pyz" in names
+    assert "cx-service-1.2.3-cp313-linux-arm64-musl.pyz" in names
+    assert "cx-service-1.2.3-cp312-macos-arm64.pyz" in names
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-postgresql.lock"])
+def test_requirements_of_a_host_are_those_whose_markers_hold(lock: str, release: ModuleType) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    locked = set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE))
+    for target in release.TARGETS:
+        found = release.requirements_of(text, target)
+        names = set(re.findall(r"^([\w.-]+)==", found, re.MULTILINE))
+        assert ";" not in found
+        has_sqlite = (target.machine, target.system.partition("-")[0]) == ("x86_64", "linux")
+        assert ("pysqlite3" in names) is has_sqlite
+        assert {"pillow", "msgspec", "argon2-cffi-bindings", "peewee"} <= names <= locked
+
+
+def test_each_requirement_keeps_its_hashes(release: ModuleType) -> None:
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    found = release.requirements_of(text, release.Target("3.11", "x86_64", "linux-gnu"))
+    blocks = re.split(r"^(?=[\w.-]+==)", found, flags=re.MULTILINE)[1:]
+    assert all(
+        re.fullmatch(r"\S+ \\\n(    --hash=sha256:[0-9a-f]{64} \\\n)*    --hash=sha256:[0-9a-f]{64}\n", block)
+        for block in blocks
+    )
+    assert set(re.findall(r"sha256:\w+", found)) <= set(re.findall(r"sha256:\w+", text))
+
+
+def test_files_are_stored_once_for_all_hosts_that_share_them(release: ModuleType) -> None:
+    hosts = [release.Target(python, machine, "linux-gnu") for python in ("3.11", "3.12") for machine in ("a", "b")]
+    files = {
+        host: {"same": b"", "python": host.python.encode(), "machine": host.machine.encode(), "own": host.tag.encode()}
+        for host in hosts
+    }
+    del files[hosts[0]]["same"]
+    merged = release.merged(files)
+    assert merged["for/cpython-311/python"] == b"3.11"
+    assert merged["for/b-linux-gnu/machine"] == b"b"
+    assert merged["for/cpython-312-a-linux-gnu/own"] == b"cpython-312-a-linux-gnu"
+    assert {name for name in merged if name.endswith("/same")} == {"for/cpython-312/same", "for/b-linux-gnu/same"}
+    assert len(merged) == 2 + 2 + 4 + 2
+
+
+@pytest.mark.slow
+def test_executable_for_several_hosts_unpacks_the_files_of_this_one(
+    release: ModuleType, executable: Path, tmp_path: Path
+) -> None:
+    with ZipFile(executable) as archive:
+        own = {name: archive.read(name) for name in archive.namelist()}
+    own["environment.json"] = release.environment_of(own, "build")
+    other = {name: b"of another host" if name.endswith(".so") else content for name, content in own.items()}
+    files = {release.HOST: own, release.Target(*OTHER): other}
+    file, cache = tmp_path / "several.pyz", tmp_path / "cache"
+    tags = [target.tag for target in files]
+    release.write_archive(file, release.merged(files) | {"__main__.py": release.launcher("build", tags)})
+    status, output = run(file, cache)
+    assert (status, output.split()[0]) == (0, "cx-service")
+    [unpacked] = (cache / release.HOST.tag).glob("*/site-packages")
+    stored = {name.removeprefix("site-packages/"): own[name] for name in own if name.startswith("site-packages/")}
+    assert {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()} == set(stored)
+    assert all((unpacked / name).read_bytes() == content for name, content in stored.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("downloads", "advice"),
+    [
+        ("{own} file-for-this-host.pyz\nx other.pyz", "Take file-for-this-host.pyz instead."),
+        ("x other.pyz", "No file of this version is for this host."),
+    ],
+)
+def test_executable_for_another_host_names_the_right_one(
+    downloads: str, advice: str, release: ModuleType, tmp_path: Path
+) -> None:
+    file, wrong = tmp_path / "wrong.pyz", release.Target(*OTHER)
+    main = release.launcher("build", [wrong.tag], downloads.format(own=release.HOST.tag))
+    release.write_archive(file, {"__main__.py": main})
+    status, output = run(file, tmp_path)
+    assert status == 78
+    assert output.startswith("cx-service: needs Python 3.99 on riscv64 Linux (musl); found ")
+    assert output.endswith(f". {advice}\n")
+    assert output.count("\n") == 1
