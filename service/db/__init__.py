@@ -1,6 +1,20 @@
-"""The database: opening it, writing to it, and reading pages of rows that it renders as JSON itself.
+"""The database: engines, transactions, compiled queries, and pages of rows that the database renders as JSON.
 
-Whatever differs between databases sits in the modules of this package and in `service.fields`.
+Only the modules of this package and `service.fields` contain code for one engine; see `engine` for their differences.
+
+Transactions:
+
+- A single statement needs none: it commits automatically. A single read sees the latest committed state.
+- Code that reads rows and then writes depending on them does both inside `write(...)`. Its arguments are the names of
+  the locks to acquire: the identifiers of the users or chat sessions that the rows belong to, so that no concurrent
+  writer changes these rows. SQLite always excludes all other writers; PostgreSQL excludes those with a common name.
+- A nested `write` is a savepoint: an exception rolls back this part only.
+- Several reads that must see the same state are inside `snapshot()`.
+- Only database statements run inside a transaction: no hashing, no decoding of pictures, no calls to other services.
+  All writers of SQLite wait for it.
+- Code may be executed twice, so it has no other side effects before its transaction is committed: `NeedsThread` ends a
+  request on the event loop, which a thread then executes again; `retry_on_conflict` repeats an action that PostgreSQL
+  has rolled back; and after a failed group commit, its requests are executed again, one by one.
 """
 
 import functools
@@ -8,97 +22,121 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import msgspec
 import peewee
 
-from service.db.engine import Engine, NeedsThread, Order, Unusable, database, reason
-from service.db.pages import Page, Position, page, row_json
+from service.db.compiled_queries import CompiledQuery, Query, Statement, bound_limit, compiled, literal, pad_values
+from service.db.engine import (
+    HTML_PAGE_BYTES,
+    DatabaseUnusable,
+    Engine,
+    NeedsThread,
+    Order,
+    Row,
+    database,
+    limit_pages,
+    reason,
+)
+from service.db.list_pages import Page, Position, page, row_json
 from service.db.postgresql import Postgresql
-from service.db.prepared import Made, Prepared, fixed, padded, prepared, sum_of
 from service.db.sqlite import (
     FILE_NAME,
-    FleetingSqlite,
-    Missing,
+    DatabaseMissing,
+    InMemorySqlite,
     ReadOnlySqlite,
     Sqlite,
     has_wal_reset_bug,
-    kept_copies,
+    lock_for_serving,
+    saved_copies,
     sqlite3,
 )
-from service.fields import Column, Standing, primary_key
+from service.errors.base import ApiError
+from service.fields import ActiveFlag, Column, SqlValue, WireType, primary_key
 
 __all__ = [
+    "CompiledQuery",
+    "DatabaseUnusable",
     "FILE_NAME",
-    "FleetingSqlite",
+    "HTML_PAGE_BYTES",
+    "InMemorySqlite",
     "NeedsThread",
     "Order",
     "Page",
     "Position",
-    "Prepared",
+    "Query",
     "ReadOnlySqlite",
+    "Row",
     "Sqlite",
     "Table",
-    "Unusable",
-    "after_failure",
-    "among",
+    "bound_limit",
     "bulk_write",
+    "change_marker",
     "close_database",
-    "clue",
+    "compiled",
     "contains",
     "database",
-    "fixed",
-    "forget_database",
     "group_commit",
     "has_wal_reset_bug",
     "inline_read",
+    "inline_snapshot",
+    "is_match",
     "is_unavailable",
-    "kept_copies",
+    "limit_pages",
+    "literal",
+    "lock_for_serving",
+    "match_expression",
     "open_database",
-    "padded",
+    "pad_values",
     "page",
-    "prepared",
+    "read_or",
     "reason",
+    "reconnect_after",
+    "release_database",
     "render",
+    "retry_on_conflict",
     "rewrite_files",
     "row_json",
-    "settled",
+    "saved_copies",
+    "search_pattern",
     "snapshot",
-    "sought",
     "sqlite3",
-    "state",
-    "sum_of",
     "write",
 ]
 
-TRIES = 4  # of an action that the database undid
+MAX_ATTEMPTS = 4  # to execute an action after conflicts
 
-# What libpq would take for a host or port, and tell everybody, is none of a password that was not encoded.
+# A URL with at most one @ before the path. libpq would read a password that is not percent-encoded as a part of the
+# host or port, and include it in error messages.
 _ADDRESS = re.compile(r"[a-z]+://(?:[^/?#@]*@)?[^/?#@]*(?:/[^/?#@]*)?(?:\?.*)?", re.DOTALL)
 
 Result = TypeVar("Result")
 
+# The classes of these are declared in `service.models`; each table declares which it accepts.
+Caller: TypeAlias = Any
+PathRow: TypeAlias = Any
 
-@prepared
-def _inserted(*values: Any, table: "type[Table]") -> Any:
+
+@compiled
+def _insert(*values: SqlValue, table: "type[Table]") -> Query:
     return table.insert(dict(zip(table._meta.sorted_fields, values, strict=True)))
 
 
-@prepared
-def _by_identifier(id: str, *, table: "type[Table]") -> Any:
+@compiled
+def _by_identifier(id: str, *, table: "type[Table]") -> Query:
     return table.select().where(primary_key(table) == id)
 
 
 class Table(peewee.Model):
-    """A table of the one database."""
+    """Base class of all tables."""
 
-    also_accepts: ClassVar[dict[str, Any]] = {}  # what an import takes beside the columns
-    reach_raises: ClassVar[tuple[type[Any], ...]] = ()  # the errors of `reach`, which a path leads to
+    also_accepts: ClassVar[dict[str, WireType]] = {}  # further members of an imported record, with their types
+    get_for_errors: ClassVar[tuple[type[ApiError], ...]] = ()  # the errors that `get_for` raises
 
     @classmethod
-    def known(cls, id: str) -> "Self | None":
-        """The row with an identifier, if there is one."""
+    def find(cls, id: str) -> "Self | None":
+        """The row with an identifier, or None."""
         row = _by_identifier(id, table=cls).row()
         if row is None:
             return None
@@ -111,53 +149,53 @@ class Table(peewee.Model):
     @classmethod
     def get_by_id(cls, pk: str) -> Self:
         """The row with an identifier. Raises peewee.DoesNotExist."""
-        found = cls.known(pk)
+        found = cls.find(pk)
         if found is None:
             raise peewee.DoesNotExist
         return found
 
     @classmethod
-    def create(cls, **columns: Any) -> Self:
-        """A new row, written; columns that are not given get their defaults."""
-        made = cls(__no_default__=True)
-        made.__data__ = cls._meta.get_default_dict() | columns
-        made.save(force_insert=True)
-        return made
+    def create(cls, **columns: object) -> Self:
+        """Insert and return a row. Columns that are not given get their defaults."""
+        created = cls(__no_default__=True)
+        created.__data__ = cls._meta.get_default_dict() | columns
+        created.save(force_insert=True)
+        return created
 
-    def save(self, force_insert: bool = False, only: Any = None) -> int:
-        """Write the row; a new one by a statement that was built before."""
+    def save(self, force_insert: bool = False, only: Sequence[peewee.Field] | None = None) -> int:
+        """Write the row, or insert it by a compiled statement. Returns the number of rows written."""
         if not force_insert:
             return int(super().save(only=only))
         values = [column.db_value(self.__data__.get(column.name)) for column in self._meta.sorted_fields]
         vars(self)["_dirty"].clear()
-        return _inserted(*values, table=type(self)).run()
+        return _insert(*values, table=type(self)).run()
 
     @classmethod
     def path_column(cls) -> Column:
-        """The column that names a row in a path."""
+        """The column whose value identifies a row in a path."""
         return primary_key(cls)
 
     @classmethod
-    def reach(cls, caller: Any, id: str, *above: Any) -> Any:
-        """The row that a path names below the rows `above`, if the caller may reach it. Raises a Refusal."""
+    def get_for(cls, caller: Caller, id: str, *above: PathRow) -> Self:
+        """The row with an identifier of a path, below the rows `above`. Raises ApiError without access."""
         raise NotImplementedError
 
     @classmethod
-    def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The columns that follow from the members of an imported record, columns as stored. Raises ValueError."""
+    def from_import(cls, given: dict[str, SqlValue]) -> dict[str, SqlValue]:
+        """Columns of an imported record that are derived from its members, as stored. Raises ValueError."""
         return {}
 
     @classmethod
-    def indexed_anew(cls, identifiers: Sequence[str]) -> AbstractContextManager[None]:
-        """A block that writes rows without `save`: afterwards, what other tables hold of them is derived anew."""
+    def reindexing(cls, identifiers: Sequence[str]) -> AbstractContextManager[None]:
+        """A block that writes rows without `save`. At its end, data derived from them is updated."""
         return nullcontext()
 
     @classmethod
     def unique_members(cls) -> list[str]:
-        """The columns that no two rows may share; of several that are unique together, the last."""
-        alone = [column.name for column in cls._meta.sorted_fields if column.unique]
+        """The unique columns; of several columns that are unique together, the last."""
+        single = [column.name for column in cls._meta.sorted_fields if column.unique]
         together = [index._expressions[-1].name for index in cls._meta.indexes if getattr(index, "_unique", False)]
-        return alone + together
+        return single + together
 
     class Meta:
         database = database
@@ -165,30 +203,32 @@ class Table(peewee.Model):
 
 
 def connect(folder: Path, url: str = "", replica: str = "", *, writable: bool = True, create: bool = False) -> Engine:
-    """The database at a URL, or without one `service.db` in a folder; maybe to look at it only.
+    """The engine for the database at a URL, or without a URL for `service.db` in a folder.
 
-    Only with `create` is a missing folder or file made. Raises Unusable.
+    A missing folder or file is created only with `create`. Raises DatabaseUnusable.
     """
     if url.startswith(("postgresql://", "postgres://")):
-        if not all(_ADDRESS.fullmatch(one) for one in filter(None, (url, replica))):
-            raise Unusable("in an address of a database, a password is percent-encoded: its @ is %40, its / is %2F")
+        if not all(_ADDRESS.fullmatch(address) for address in filter(None, (url, replica))):
+            raise DatabaseUnusable("in the URL of a database, the password must be percent-encoded: @ as %40, / as %2F")
         return Postgresql(url, replica, writable=writable)
     if url or replica:
-        raise Unusable("--database and --replica are addresses that begin with postgresql://, and a replica needs both")
+        raise DatabaseUnusable(
+            "--database and --replica must be URLs that begin with postgresql://; --replica requires --database"
+        )
     return Sqlite(folder, create=create) if writable else ReadOnlySqlite(folder)
 
 
 def open_database(
     folder: Path, url: str = "", replica: str = "", *, writable: bool = True, create: bool = False
 ) -> None:
-    """From now on, use the database at a URL, or `service.db` in a folder.
+    """Open the database at a URL, or `service.db` in a folder, for the whole process.
 
-    Without `create`, a database that does not exist or has no tables raises Unusable, and nothing is made.
+    Without `create`, nothing is created: a database that is missing or has no tables raises DatabaseUnusable.
     """
     close_database()
     database.initialize(connect(folder, url, replica, writable=writable, create=create))
     if not create and not database.get_tables():
-        raise Unusable(f"there are no tables in {database.name}") if url else Missing(folder)
+        raise DatabaseUnusable(f"there are no tables in {database.name}") if url else DatabaseMissing(folder)
 
 
 def close_database() -> None:
@@ -197,72 +237,88 @@ def close_database() -> None:
         database.disconnect()
 
 
-def forget_database() -> None:
-    """Close this thread's connection, and hold no folder any longer."""
+def release_database() -> None:
+    """Close this thread's connection, and release the lock on the data folder."""
     close_database()
     database.initialize(None)
 
 
-def write(*things: str) -> AbstractContextManager[None]:
-    """A transaction in which nobody else writes to `things`: use it for every read-then-write, and name what is read.
+def write(*names: str) -> AbstractContextManager[None]:
+    """A transaction that excludes other writers with a common name. Required to read rows and write depending on them.
 
-    A thing is an identifier, mostly of the user or the chat session that the rows belong to. Without one, the whole
-    database is meant, and all other writers wait. Nothing slow inside: no hashing, no picture work, no calls out.
+    A name is an identifier, usually of the user or chat session that the rows belong to. Without names, all other
+    writers are excluded. Only database statements may run inside; see the rules at the top of this module.
     """
-    return database.write(*things)  # type: ignore[no-any-return]
+    return database.obj.write(*names)
 
 
 def bulk_write() -> AbstractContextManager[None]:
-    """A `write()` of very many rows in any order; the caller checks, at its end, that no reference leads nowhere."""
-    return database.bulk_write()  # type: ignore[no-any-return]
+    """A `write()` of very many rows in any order. Before its end, the caller checks that all references are valid."""
+    return database.obj.bulk_write()
 
 
 def snapshot() -> AbstractContextManager[None]:
-    """Several reads that see one state of the database."""
-    return database.snapshot()  # type: ignore[no-any-return]
+    """A read transaction: all its reads see the same state of the database."""
+    return database.obj.snapshot()
 
 
 def inline_read() -> AbstractContextManager[None]:
-    """Reads on the event loop: NeedsThread is raised by a write, and by a read that takes too long."""
-    return database.inline_read()  # type: ignore[no-any-return]
+    """Reads on the event loop. A write, or a read that exceeds the time budget, raises NeedsThread."""
+    return database.obj.inline_read()
+
+
+def inline_snapshot() -> AbstractContextManager[None]:
+    """One snapshot for several `inline_read` blocks of this thread, so that the read lock is acquired once."""
+    return database.obj.inline_snapshot()
 
 
 def group_commit() -> AbstractContextManager[Callable[[], None]]:
     """A transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
 
-    Gives a function that raises TransactionLost if the database has rolled the transaction back by itself.
+    Yields a function that raises TransactionLost if the database has rolled back the transaction on an error.
     """
-    return database.group_commit()  # type: ignore[no-any-return]
+    return database.obj.group_commit()
 
 
-def state() -> Any:
-    """Something that differs when another connection has committed anything since."""
-    return database.state()
+def change_marker() -> object:
+    """A value that changes when another connection commits."""
+    return database.obj.change_marker()
 
 
 def rewrite_files() -> None:
-    """Write the database anew, so that no byte of what was emptied stays in its files."""
-    database.rewrite()
+    """Rewrite the database, so that its files contain no deleted data."""
+    database.obj.rewrite()
 
 
 def is_unavailable(error: BaseException | None) -> bool:
-    """Whether an error of the database means «not now», and not a fault of ours."""
-    return bool(database.is_unavailable(error))
+    """Whether an error means that the database is unavailable, rather than a bug."""
+    return database.obj.is_unavailable(error)
 
 
-def after_failure(error: BaseException) -> None:
-    """Open this thread's connection anew, after its transaction, if an error may last longer in it than outside.
+def read_or(default: Result, read: Callable[[], Result]) -> Result:
+    """Return what `read` returns, or `default` while the database is unavailable."""
+    try:
+        return read()
+    except Exception as error:
+        reconnect_after(error)
+        if not is_unavailable(error):
+            raise
+        return default
 
-    Raises NeedsThread on the event loop, where the error may be that of an interrupted read.
+
+def reconnect_after(error: BaseException) -> None:
+    """Reconnect this thread after its transaction, if the error may persist in the connection.
+
+    Raises NeedsThread on the event loop, where the cause may be an interrupted read.
     """
-    database.distrust_after(error)
+    database.reconnect_after(error)
     if database.is_reading_inline():
         raise NeedsThread
 
 
-def settled(action: Callable[[], Result]) -> Result:
-    """What an action gives, begun again, a few times, if the database undid it since it crossed another."""
-    for _ in range(TRIES - 1):
+def retry_on_conflict(action: Callable[[], Result]) -> Result:
+    """The result of an action, retried on serialization failures: at most MAX_ATTEMPTS attempts in all."""
+    for _ in range(MAX_ATTEMPTS - 1):
         try:
             return action()
         except peewee.DatabaseError as error:
@@ -272,15 +328,15 @@ def settled(action: Callable[[], Result]) -> Result:
 
 
 def render(table: type[Table], id: str, *, own: bool = False) -> msgspec.Raw:
-    """A row as the JSON object that it is on the wire, rendered by the database. Raises peewee.DoesNotExist."""
+    """The JSON object of a row, rendered by the database. Raises peewee.DoesNotExist."""
 
-    def make(query: Any) -> Made:
-        made: Made = query.select(peewee.SQL(row_json(table, own=own))).sql()
-        return made
+    def make(query: peewee.Select) -> Statement:
+        statement: Statement = query.select(peewee.SQL(row_json(table, own=own))).sql()
+        return statement
 
     query = _by_identifier(id, table=table)
-    made = query.made(("rendered", own), make) if _is_timeless(table) else make(query.build(id, table=table))
-    row = database.execute_sql(*made).fetchone()
+    statement = query.statement(("rendered", own), make) if _is_constant(table) else make(query.build(id, table=table))
+    row = database.execute_sql(*statement).fetchone()
     if row is None:
         raise peewee.DoesNotExist
     return msgspec.Raw(row[0].encode())
@@ -288,38 +344,38 @@ def render(table: type[Table], id: str, *, own: bool = False) -> msgspec.Raw:
 
 @functools.cache
 def _names(table: type[Table]) -> list[str]:
-    """The columns, in the order of the table."""
+    """The names of the columns, in the order of the table."""
     return [column.name for column in table._meta.sorted_fields]
 
 
 @functools.cache
 def _converted(table: type[Table]) -> list[Column]:
-    """The columns whose values may be others in Python than in the database."""
+    """The columns whose values differ between Python and the database."""
     plain = (peewee.Field.adapt, peewee.Field.python_value)
     return [column for column in table._meta.sorted_fields if (type(column).adapt, type(column).python_value) != plain]
 
 
 @functools.cache
-def _is_timeless(table: type[Table]) -> bool:
-    """Whether a row is rendered alike at any time, so that its SQL can be kept."""
-    return not any(isinstance(value, Standing) for value in vars(table).values())
+def _is_constant(table: type[Table]) -> bool:
+    """Whether the SQL that renders a row is independent of the time, so that it can be cached."""
+    return not any(isinstance(value, ActiveFlag) for value in vars(table).values())
 
 
-def contains(column: Any, text: Any) -> Any:
-    """The condition that a column holds a `sought` text somewhere, letter for letter."""
-    return database.contains(column, text)
+def contains(column: peewee.Field, text: object) -> peewee.Node:
+    """The condition that a column contains the text of a `search_pattern`; case-sensitive."""
+    return database.obj.contains(column, text)
 
 
-def clue(column: Any, text: str) -> str:
-    """What leads to the few rows that may hold a text in a column; empty where they are many, or unknown."""
-    return str(database.clue(column, text))
+def match_expression(column: peewee.Field, text: str) -> str:
+    """An index query for rows that may contain a text; empty if there are too many, or without such an index."""
+    return database.obj.match_expression(column, text)
 
 
-def among(table: type[Table], clue: Any) -> Any:
-    """The condition that a row of a table is among those that a `clue` leads to."""
-    return database.among(table, clue)
+def is_match(table: type[Table], expression: object) -> peewee.Node:
+    """The condition that a row of a table is found by a `match_expression`."""
+    return database.obj.is_match(table, expression)
 
 
-def sought(text: str) -> str:
-    """A text as `contains` looks for it."""
-    return str(database.sought(text))
+def search_pattern(text: str) -> str:
+    """The argument of `contains` for a text."""
+    return database.obj.search_pattern(text)

@@ -1,72 +1,108 @@
-"""What a database has to do for us beyond Peewee: each of the two answers these questions in a module of its own."""
+"""The interface of a database engine: what SQLite and PostgreSQL have to provide beyond Peewee.
 
+Each engine has a separate module:
+
+    sqlite         One file, with one writer at a time. Reads may run on the event loop, within a time budget
+                   (`reads_inline`), because in WAL mode readers do not wait for writers. Writes of several requests may
+                   share a transaction (`groups_writes`), because each would wait for the others anyway.
+    postgresql     A server that several instances share. Statements wait for the network, so each runs in a thread, and
+                   each write has a separate transaction. Writers lock only the names that they pass. Lists may be read
+                   from a replica.
+"""
+
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import peewee
 
-PAGE_BYTES = 4 * 1024 * 1024  # of the rows of a page; the largest row that can be written through the API has half
-SMALL_PAGE_BYTES = 1024 * 1024  # that every page may have, however few rows it is to have
-ROW_BYTES = 20 * 1024  # for each row, of which a page is to have more
+PAGE_BYTES = 4 * 1024 * 1024  # maximum size of a page; the largest row that the API can write has half of it
+SMALL_PAGE_BYTES = 1024 * 1024  # minimum size limit of a page, however few rows it is limited to
+ROW_BYTES = 20 * 1024  # size limit of larger pages, for each row of their limit
+HTML_PAGE_BYTES = 256 * 1024  # maximum size of each list on an HTML page, which is rendered in Python
 
 Rows = Generator[bytes, None, None]
 
+# Peewee gives no types for the objects of the database drivers.
+Connection: TypeAlias = Any
+Cursor: TypeAlias = Any
+Row: TypeAlias = Any  # a tuple, or None after the last row
+
 exceptions = peewee.__exception_wrapper__  # type: ignore[attr-defined]
 
-database: Any = peewee.DatabaseProxy()  # the one that is open; each look through it costs, so hot paths ask its `obj`
 
-
-class Unusable(Exception):
-    """The database cannot be opened; the text is one sentence for the operator."""
+class DatabaseUnusable(Exception):
+    """The database cannot be used. The message is a sentence for the operator."""
 
 
 class NeedsThread(BaseException):
-    """Ends a request on the event loop, which writes or takes long; it is begun anew in a thread of the pool.
+    """Ends a request on the event loop that writes or exceeds its time budget. A thread executes it again.
 
-    Not an `Exception`, so that no handler of exceptions answers it as a failure.
+    Not an `Exception`, so that handlers of exceptions do not turn it into an error response.
     """
 
 
 class TransactionLost(peewee.OperationalError):
-    """The database has rolled a transaction back by itself; its statements so far have not happened."""
+    """The database has rolled back the transaction on an error, with all statements so far."""
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what a database says, without the values of rows that it may add."""
+    """The first line of a database's error message, without the values of rows that it may contain."""
     if ("no transaction is active" in str(error) or isinstance(error, TransactionLost)) and error.__context__:
-        return reason(error.__context__)  # why SQLite has rolled it back
+        return reason(error.__context__)  # the error after which SQLite has rolled back the transaction
     text = str(error if isinstance(error, OSError) or not error.args else error.args[0])
     return text.partition("\n")[0].partition(" with text ")[0]
 
 
+class _PageLimit(threading.local):
+    size = PAGE_BYTES
+
+
+_page_limit = _PageLimit()
+
+
+@contextmanager
+def limit_pages(size: int) -> Iterator[None]:
+    """Limit the pages that this thread reads in the block to `size` bytes. Of nested blocks, the innermost applies."""
+    outer = _page_limit.size
+    _page_limit.size = size
+    try:
+        yield
+    finally:
+        _page_limit.size = outer
+
+
 def page_bytes(rows: int) -> int:
-    """The bytes that the rows of a page may have, of which there are to be so many."""
-    return min(max(rows * ROW_BYTES, SMALL_PAGE_BYTES), PAGE_BYTES)
+    """The maximum size of a page that is limited to a number of rows, in bytes."""
+    return min(max(rows * ROW_BYTES, SMALL_PAGE_BYTES), _page_limit.size)
 
 
 class Order(NamedTuple):
-    """One column of a sort order."""
+    """A column of a sort order."""
 
     column: peewee.Field
     descending: bool = False
-    apart: bool = False  # the index of the list counts nulls as smallest, so that PostgreSQL takes no other; see step 1
+    # Write the position of nulls into the SQL, although the column has none. The index of the list is declared with
+    # nulls first, so PostgreSQL uses no other index; see migration step 1.
+    explicit_nulls: bool = False
 
     @property
     def direction(self) -> str:
         words = ("DESC", "NULLS LAST") if self.descending else ("ASC", "NULLS FIRST")
-        return " ".join(words[: 1 + self.apart])
+        return " ".join(words[: 1 + self.explicit_nulls])
 
-    def sql(self) -> Any:
-        """The order as a query takes it. It goes along the index both ways, so nulls change ends with the direction."""
-        nulls = ("last" if self.descending else "first") if self.apart else None
-        return self.column.desc(nulls=nulls) if self.descending else self.column.asc(nulls=nulls)
+    def sql(self) -> peewee.Ordering:
+        """The order for Peewee. The index is read in both directions, so the position of nulls depends on it."""
+        nulls = ("last" if self.descending else "first") if self.explicit_nulls else None
+        ordering: peewee.Ordering = (self.column.desc if self.descending else self.column.asc)(nulls=nulls)
+        return ordering
 
 
 class _Savepoint(peewee._savepoint):
-    """A savepoint under a name that others have too, so that its statements are prepared once.
+    """A savepoint with a constant name, so that its statements are prepared once.
 
-    The name means the last one that is there: one that was rolled back may not stay.
+    The name refers to the latest savepoint with it, so a savepoint must be released after a rollback to it.
     """
 
     def rollback(self, begin: bool = False) -> None:
@@ -74,33 +110,48 @@ class _Savepoint(peewee._savepoint):
         self.commit(begin=False)
 
 
-class Engine:
-    """A database as the rest of the service sees it; a base beside one of Peewee's."""
+if TYPE_CHECKING:
 
-    kind: ClassVar[str]  # in migrations, the key of a statement that is meant for this one alone
+    class _PeeweeDatabase(peewee.Database):
+        """The base that every implementation has in addition, with the types that Peewee does not give."""
+
+        def execute_sql(self, sql: str, params: Sequence[object] | None = None) -> Cursor: ...
+
+else:
+    _PeeweeDatabase = object
+
+
+class Engine(_PeeweeDatabase):
+    """The interface of a database. An implementation also has one of Peewee's database classes as a base."""
+
+    kind: ClassVar[str]  # the name of the engine, for example in statements of migrations for one engine
     reads_inline: ClassVar[bool] = False  # whether reads may run on the event loop, within a time budget
     groups_writes: ClassVar[bool] = False  # whether the writes of several requests may share a transaction
-    text_aggregate: ClassVar[str]  # the function that joins texts of several rows, given what stands between them
-    name: str  # for people: where the data is, without a password
+    text_aggregate: ClassVar[str]  # the SQL function that joins texts of several rows with a separator
+    name: str  # the location of the data for display, without a password
 
-    def write(self, *things: str) -> AbstractContextManager[None]:
-        """A transaction during which nobody else writes to `things`, or with none named to anything."""
+    def write(self, *names: str) -> AbstractContextManager[None]:
+        """A transaction that excludes other writers with a common name, or without names, all other writers."""
         raise NotImplementedError
 
-    def savepoint(self) -> Any:
-        """A part of a transaction that is written or undone by itself."""
+    def savepoint(self) -> peewee._savepoint:
+        """A savepoint: a part of a transaction that can be rolled back separately."""
         return _Savepoint(self, "part")
 
     def bulk_write(self) -> AbstractContextManager[None]:
-        """A `write()` of very many rows, whose references are checked by the caller, or late."""
+        """A `write()` of very many rows. Foreign keys may be unchecked until its end; the caller checks them."""
         return self.write()
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Several reads that see one state."""
+        """A read transaction: all its reads see the same state of the database."""
         raise NotImplementedError
 
     def inline_read(self) -> AbstractContextManager[None]:
-        """Reads on the event loop: NeedsThread is raised by a write, and by a read that takes too long."""
+        """Reads on the event loop. A write, or a read that exceeds the time budget, raises NeedsThread."""
+        raise NotImplementedError
+
+    def inline_snapshot(self) -> AbstractContextManager[None]:
+        """One snapshot for several `inline_read` blocks of this thread, so that the read lock is acquired once."""
         raise NotImplementedError
 
     def is_reading_inline(self) -> bool:
@@ -110,115 +161,117 @@ class Engine:
     def group_commit(self) -> AbstractContextManager[Callable[[], None]]:
         """A transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
 
-        Gives a function that raises TransactionLost if the database has rolled the transaction back by itself.
+        Yields a function that raises TransactionLost if the database has rolled back the transaction on an error.
         """
         raise NotImplementedError
 
-    def reading(self) -> AbstractContextManager[None]:
-        """A read that a replica may answer."""
+    def replica_read(self) -> AbstractContextManager[None]:
+        """A read that a replica may execute."""
         return nullcontext()
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Whether an error means «not now» and not a fault of ours."""
+        """Whether an error means that the database is unavailable, rather than a bug."""
         raise NotImplementedError
 
-    def distrust_after(self, error: BaseException) -> None:
-        """Open this thread's connection anew, after its transaction, if an error may last longer in it than outside."""
+    def reconnect_after(self, error: BaseException) -> None:
+        """Reconnect this thread after its transaction, if the error may persist in the connection."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Whether an error means that the transaction was undone, and would succeed if it were begun again."""
+        """Whether an error means that the transaction was rolled back, and may succeed when it is retried."""
         return False
 
-    def fill_in(self, form: str, values: Sequence[str]) -> str:
-        """SQL for a text with a value, which is SQL too and never NULL, in each place of a `%s`."""
+    def format_sql(self, template: str, values: Sequence[str]) -> str:
+        """SQL for a text with a value for each `%s`. The values are SQL and never NULL."""
         raise NotImplementedError
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """SQL for the number of rows of all `parts`, the nearest first, for those of them that fit, and their number.
+        """SQL that selects the number of rows of all `parts` in order, the rows that fit in a page, and their number.
 
-        The rows are bytes, joined by `,\\n`. The first value of the statement is `byte_limit`; of several parts, the
-        last one is how many rows there may be.
+        The rows are bytes, joined by `,\\n`. The first value of the statement is `byte_limit`. If there are several
+        parts, the last value is the maximum number of rows.
         """
         raise NotImplementedError
 
     def byte_limit(self, rows: int) -> int:
-        """The first value of the statement that `join_rows` makes for at most so many rows."""
+        """The first value of the statement of `join_rows`, for a page of at most `rows` rows."""
         raise NotImplementedError
 
-    def fetch_joined(self, sql: str, values: Sequence[Any]) -> Any:
-        """The row of a statement that `join_rows` made; None where the rows have to be fetched one by one."""
-        return self.execute_sql(sql, values).fetchone()  # type: ignore[attr-defined]
+    def fetch_joined(self, sql: str, values: Sequence[object]) -> Row:
+        """The row of a statement of `join_rows`, or None if the rows must be fetched one by one."""
+        return self.execute_sql(sql, values).fetchone()
 
-    def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[Any]) -> Rows:
-        """The rows of all `parts`, the nearest first, none of them before it is asked for."""
+    def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[object]) -> Rows:
+        """Yields the rows of all `parts` in order, each fetched when it is needed."""
         raise NotImplementedError
 
-    def byte_length(self, column: Any) -> Any:
-        """How many bytes a text has, as SQL."""
+    def byte_length(self, column: peewee.Field) -> peewee.Node:
+        """SQL for the number of bytes of a text."""
         raise NotImplementedError
 
-    def page_keys(self, order: Sequence[Order]) -> list[Any]:
-        """What the parts of a page must select beside the rows."""
+    def page_keys(self, order: Sequence[Order]) -> list[peewee.Node]:
+        """The columns that the parts of a page must select in addition to the rows."""
         return []
 
-    def sought(self, text: str) -> str:
-        """A text as `contains` takes it."""
+    def search_pattern(self, text: str) -> str:
+        """The argument of `contains` for a text."""
         return text
 
-    def contains(self, column: Any, text: Any) -> Any:
-        """The condition that a column holds a `sought` text somewhere, letter for letter."""
+    def contains(self, column: peewee.Field, text: object) -> peewee.Node:
+        """The condition that a column contains the text of a `search_pattern`; case-sensitive."""
         raise NotImplementedError
 
-    def clue(self, column: Any, text: str) -> str:
-        """What leads to the few rows that may hold a text in a column; empty where they are many, or unknown."""
+    def match_expression(self, column: peewee.Field, text: str) -> str:
+        """An index query for rows that may contain a text; empty if there are too many, or without such an index."""
         return ""
 
-    def among(self, table: Any, clue: Any) -> Any:
-        """The condition that a row of a table is among those that a `clue` leads to."""
+    def is_match(self, table: type[peewee.Model], expression: object) -> peewee.Node:
+        """The condition that a row of a table is found by a `match_expression`."""
         raise NotImplementedError
 
-    def state(self) -> Any:
-        """Something that differs when another connection has committed anything since."""
+    def change_marker(self) -> object:
+        """A value that changes when another connection commits."""
         raise NotImplementedError
 
-    def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a long answer, never all of them in memory; inside a snapshot."""
+    def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
+        """Yields the rows of a query without loading all of them into memory. Only inside a snapshot."""
         raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of its files, and of what is `free` on their disk, where that can be seen from here."""
+        """The size of each file, and `free` for the free space of the disk, in bytes; empty for a remote database."""
         return {}
 
-    def identity(self) -> tuple[Any, ...]:
-        """What tells this database from every other one, whichever address it was opened at."""
+    def identity(self) -> tuple[object, ...]:
+        """A value that identifies the database, whichever address it was opened with."""
         raise NotImplementedError
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Execute a statement once for each row, with its values."""
-        with exceptions, closing(self.cursor()) as cursor:  # type: ignore[attr-defined]
+    def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Execute a statement once for each row of values."""
+        with exceptions, closing(self.cursor()) as cursor:
             cursor.executemany(sql, rows)
 
-    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], otherwise: str = "") -> None:
-        """Insert very many rows into a table, or do `otherwise` where one is there; names are quoted already."""
-        marks = ", ".join([self.param] * len(columns))  # type: ignore[attr-defined]
-        self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {otherwise}", rows)
+    def bulk_insert(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]], on_conflict: str = ""
+    ) -> None:
+        """Insert very many rows. `on_conflict` is an ON CONFLICT clause; names are quoted by the caller."""
+        placeholders = ", ".join([self.param] * len(columns))
+        self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders}) {on_conflict}", rows)
 
     def adapt(self, statement: str) -> str:
-        """A statement of a migration as this database takes it."""
+        """A statement of a migration in the dialect of this database."""
         return statement
 
     def prepare_schema(self) -> None:
-        """Whatever statements of migrations and pages expect to be there."""
+        """Create the functions that migrations and pages use."""
 
     def rewrite(self) -> None:
-        """Write the database anew, so that no byte of what was emptied stays. Raises Unusable."""
+        """Rewrite the database, so that its files contain no deleted data. Raises DatabaseUnusable."""
         raise NotImplementedError
 
-    def keep(self, suffix: str) -> None:
-        """Keep a copy under a name with this suffix, where it is ours to do so. Raises Unusable."""
+    def save_copy(self, suffix: str) -> None:
+        """Save a copy of a database file under a name with this suffix. Raises DatabaseUnusable."""
 
     @contextmanager
-    def until_closed(self) -> Iterator[None]:
+    def disconnecting(self) -> Iterator[None]:
         """Close this thread's connection at the end of the block."""
         try:
             yield
@@ -226,5 +279,14 @@ class Engine:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close this thread's connection, if it is open."""
+        """Close this thread's connection if it is open."""
         raise NotImplementedError
+
+
+class Database(peewee.DatabaseProxy):
+    """A database that is opened later. Its attributes are slower than those of `obj`, which frequent calls use."""
+
+    obj: Engine
+
+
+database = Database()  # the open database

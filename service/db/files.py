@@ -1,4 +1,4 @@
-"""Files and folders: who may work in a folder, and how a file gets there whole or not at all."""
+"""Files and folders of the database: locks on folders, and files that are replaced atomically."""
 
 import contextlib
 import errno
@@ -9,60 +9,90 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-PRIVATE = 0o600  # the mode of everything that holds rows
+PRIVATE = 0o600  # the mode of all files that contain rows
+BACKUP_FOLDER = "backups"  # in the data folder
 
 
-class Hold:
-    """A hold on a folder for as long as this object lives: many may share it, or one has it alone.
+class FolderLock:
+    """A lock on a folder, shared or exclusive, which is held as long as this object exists.
 
-    Processes that are forked meanwhile share it too. It is the folder that is locked and not the database, since
-    closing any descriptor of a database would drop the locks that SQLite has on it in this process.
+    Forked processes share the lock. The folder is locked rather than the database, because closing any descriptor of a
+    database file would release the locks that SQLite holds on it in this process.
     """
 
-    def __init__(self, folder: Path, *, alone: bool = False) -> None:
-        """Raises BlockingIOError if others hold the folder, and one of the two wants it alone; OSError."""
+    def __init__(self, folder: Path, *, exclusive: bool = False) -> None:
+        """Raises BlockingIOError if a lock of another process conflicts, and OSError."""
         self.descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self.descriptor)
-        fcntl.flock(self.descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        self.release = weakref.finalize(self, os.close, self.descriptor)
+        fcntl.flock(self.descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 
     def share(self) -> None:
-        """Let others hold the folder too, though nobody alone."""
+        """Change an exclusive lock into a shared one."""
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
 
-@contextlib.contextmanager
-def workshop(target: Path) -> Iterator[Path]:
-    """An empty folder beside a file that is to be made; gone at the end, and what a killed run left in it at once.
+class ServingLock:
+    """The lock of a service on its data folder, exclusive or shared with other services, until `release`.
 
-    Raises BlockingIOError while somebody else makes the same file, and OSError.
+    It is on a file of its own, because every other command also locks the folder. The kernel releases it when the
+    process ends, so that the file has no meaning by itself. A forked process has a copy, and must release it as well.
+    """
+
+    def __init__(self, folder: Path, *, is_shared: bool) -> None:
+        """Raises BlockingIOError if a lock of another process conflicts, and OSError."""
+        self.descriptor = os.open(folder / "service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        try:
+            fcntl.flock(self.descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Release the lock of this process. In a forked process, the lock of the others remains."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def work_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside the file `target`, removed at the end of the block.
+
+    Files of an interrupted run are removed at the start. Raises BlockingIOError while another process writes the same
+    file, and OSError.
     """
     folder = target.with_name(f".{target.name}.unfinished")
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
-        hold = Hold(folder, alone=True)
-        held = os.fstat(hold.descriptor)
-        if folder.is_symlink() or held.st_uid != os.geteuid():  # in /tmp, anybody may have made it
-            raise PermissionError(errno.EPERM, "it is somebody else's", str(folder))
+        lock = FolderLock(folder, exclusive=True)
+        locked = os.fstat(lock.descriptor)
+        if folder.is_symlink() or locked.st_uid != os.geteuid():  # in /tmp, another user may have created it
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
         with contextlib.suppress(FileNotFoundError):
-            if folder.stat().st_ino == held.st_ino:
-                break  # else whoever had it before has just removed it
+            if folder.stat().st_ino == locked.st_ino:
+                break  # otherwise the process that held the lock before has just removed the folder
     try:
         _empty(folder)
-        hold.share()  # with a database that is opened in it
+        lock.share()  # so that a database in the folder can be opened
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def put_in_place(made: Path, target: Path) -> None:
-    """Give a finished file of the same disk its name, in place of whatever has it, so that a power cut leaves it."""
-    sync(made)
-    made.replace(target)
+def stored_backups(folder: Path) -> list[Path]:
+    """The complete backups that a service has stored in its data folder, oldest first."""
+    return sorted((folder / BACKUP_FOLDER).glob("cx-*.db"))
+
+
+def replace_durably(source: Path, target: Path) -> None:
+    """Rename a finished file of the same file system to `target`, so that it survives a power failure."""
+    sync(source)
+    source.replace(target)
     sync(target.parent)
 
 
 def sync(path: Path) -> None:
-    """See that a file, or what a folder lists, is on the disk."""
+    """Write a file, or the entries of a folder, to the disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -71,14 +101,14 @@ def sync(path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """Make an empty file that only its owner may read, in place of one that is there."""
+    """Create an empty file that only its owner may read. Replaces an existing file."""
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
 
 
 def _empty(folder: Path) -> None:
-    for left in folder.iterdir():
-        if left.is_dir():
-            shutil.rmtree(left)
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
         else:
-            left.unlink()
+            entry.unlink()

@@ -1,12 +1,12 @@
-"""What PostgreSQL is taught, so that columns and conditions are rendered with the same words on both databases."""
+"""Functions that are added to PostgreSQL, so that SQL that renders columns and conditions is the same as for SQLite."""
 
-# The words of SQLite; the digits of a number are the same on both.
+# Named as in SQLite. Numbers are rendered with the same digits.
 FUNCTIONS = (
     """CREATE OR REPLACE FUNCTION json_quote(text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
         AS $$ SELECT coalesce(to_json($1)::text, 'null') $$""",
     """CREATE OR REPLACE FUNCTION json_quote(bigint) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
         AS $$ SELECT coalesce($1::text, 'null') $$""",
-    # With 15 digits, as SQLite is told to: the shortest text that PostgreSQL finds for a number may have more.
+    # With 15 digits, as in SQLite with `%!.15g`: PostgreSQL's shortest text of a number may have more.
     r"""CREATE OR REPLACE FUNCTION printf(text, double precision) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
         AS $$ SELECT CASE WHEN $2 = 0 OR abs($2) >= 1e-4 AND abs($2) < 1e15
             THEN regexp_replace($2::numeric::text, '^(-?\d+)$', '\1.0')

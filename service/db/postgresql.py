@@ -1,7 +1,7 @@
-"""PostgreSQL, for installs that outgrow one machine: several instances of the service share one database.
+"""The PostgreSQL engine: several instances of the service share one database.
 
-Each thread keeps one connection, which is opened at its first use and anew after it was lost. Nothing is kept in a
-connection that a transaction does not set for itself, so that PgBouncer may stand between in transaction mode.
+Each thread has one connection, which is opened at its first use and reopened when it is lost. Connections have
+no session state beyond a transaction, so PgBouncer can be used in transaction mode.
 """
 
 import hashlib
@@ -11,19 +11,19 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 import peewee
 
 from service import clock
 from service.db import sqlstates
-from service.db.engine import Engine, Order, Unusable, exceptions, page_bytes
+from service.db.engine import Connection, Cursor, DatabaseUnusable, Engine, Order, exceptions, page_bytes
 from service.db.functions import FUNCTIONS
-from service.db.standby import Standby, Unanswered
+from service.db.replica import Replica, ReplicaFailed
 
-OLDEST = 130000  # of the server: trusted extensions, and what libpq asks of a standby
+MIN_SERVER_VERSION = 130000  # for trusted extensions, and for what libpq requires of a standby
 
-# Whatever the address does not say. Waiting is bounded everywhere: a server that is gone must be noticed.
+# Connection parameters that the URL may override. All waits have a timeout, so that a lost server is detected.
 DEFAULTS = {
     "application_name": "cx-service",
     "client_encoding": "UTF8",
@@ -34,86 +34,98 @@ DEFAULTS = {
     "tcp_user_timeout": 20_000,
     "target_session_attrs": "primary",
 }
-OF_A_REPLICA = {"connect_timeout": 2, "tcp_user_timeout": 2_000, "target_session_attrs": "any"}  # the primary is there
-LOCK_TIMEOUT = "5s"  # as long as SQLite waits
+# Connections to a replica wait less, because the primary can be used instead.
+REPLICA_DEFAULTS = {"connect_timeout": 2, "tcp_user_timeout": 2_000, "target_session_attrs": "any"}
+LOCK_TIMEOUT = "5s"  # the same as the timeout of the SQLite engine
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('transaction_read_only')::bool"
-KEY = "key_"
-TRIES = 5  # of a statement that crossed another
-REWRITES = (0.0, 0.5, 2.0, 5.0)  # seconds before each try to be rid of old rows: readers are mostly short
+KEY_PREFIX = "key_"
+MAX_ATTEMPTS = 5  # to execute a statement after conflicts
+REWRITE_DELAYS = (
+    0.0,
+    0.5,
+    2.0,
+    5.0,
+    15.0,
+)  # seconds before each attempt to remove old rows, which readers may still see
 WRITES = ("INSERT", "UPDATE", "DELETE")
+OLDEST_SNAPSHOT = """SELECT pid, concat_ws(', ', backend_type, nullif(application_name, ''), state, xact_start)
+    FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND datname = current_database()
+    ORDER BY age(backend_xmin) DESC LIMIT 1"""
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+Notice: TypeAlias = Any  # of the driver, which may not be installed
 
-class _Here(threading.local):
-    reading: "Postgresql | None" = None  # the replica that answers this thread's statements
+
+class _ThreadState(threading.local):
+    replica: Engine | None = None  # the replica that executes this thread's statements
 
 
 class Postgresql(Engine, peewee.PostgresqlDatabase):
-    """A server. Whoever writes holds the locks of the things that it names, or one that shuts all others out."""
+    """A server. A writer locks the names that it passes, or excludes all other writers."""
 
     kind = "postgresql"
     text_aggregate = "string_agg"
-    _state: Any  # Peewee's: the connection of this thread, and its transactions
+    _state: peewee._ConnectionLocal  # of Peewee: the connection of this thread, and its transactions
 
     def __init__(self, url: str, replica: str = "", *, writable: bool = True) -> None:
         driver = peewee.psycopg  # type: ignore[attr-defined]
         if driver is None:
-            raise Unusable(
-                "this installation lacks the driver of PostgreSQL: use cx-service-postgresql.pyz, "
+            raise DatabaseUnusable(
+                "the PostgreSQL driver is not installed: use cx-service-postgresql.pyz, "
                 "or pip install 'cx-service[postgresql]'"
             )
-        defaults = DEFAULTS if writable else DEFAULTS | OF_A_REPLICA
+        defaults = DEFAULTS if writable else DEFAULTS | REPLICA_DEFAULTS
         try:
             given = driver.conninfo.conninfo_to_dict(url)
         except driver.ProgrammingError:
-            raise Unusable("the address of the database is not a postgresql:// URL") from None
-        self._driver, self._where, self._leads = driver, {**defaults, **given}, writable
+            raise DatabaseUnusable("the address of the database is not a postgresql:// URL") from None
+        self._driver, self._parameters, self._is_primary = driver, {**defaults, **given}, writable
         self.name = f"postgresql://{given.get('host', 'localhost')}/{given.get('dbname', '')}"
-        self._standby = Standby(Postgresql(replica, writable=False)) if replica else None
-        self._here = _Here()
+        self._replica = Replica(Postgresql(replica, writable=False)) if replica else None
+        self._thread = _ThreadState()
         super().__init__(url, prefer_psycopg3=True)
-        self._lock = nullcontext()  # Peewee's would let only one thread at a time wait for a server that is gone
+        self._lock = nullcontext()  # with Peewee's lock, only one thread at a time could wait for a lost server
 
-    def _connect(self) -> Any:
-        # No prepared statements: before 1.21, PgBouncer lets them meet another connection.
-        connection = self._driver.connect(**self._where, autocommit=True, prepare_threshold=None)
-        about = connection.info
-        if about.server_version < OLDEST or about.parameter_status("server_encoding") != "UTF8":
+    def _connect(self) -> Connection:
+        # No prepared statements: PgBouncer before 1.21 does not support them.
+        connection = self._driver.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+        info = connection.info
+        if info.server_version < MIN_SERVER_VERSION or info.parameter_status("server_encoding") != "UTF8":
             connection.close()
-            raise Unusable("the database must be in UTF-8, on PostgreSQL 13 or newer")
+            raise DatabaseUnusable("the database must be in UTF-8, on PostgreSQL 13 or newer")
         return connection
 
-    def cursor(self, named_cursor: Any = None) -> Any:
+    def cursor(self, named_cursor: str | None = None) -> Cursor:
         if not self.in_transaction() and not self.is_closed() and self._is_lost():
-            self._forget_connection()
+            self._drop_connection()
         return super().cursor(named_cursor)
 
-    def execute_sql(self, sql: str, params: Any = None) -> Any:
-        """Execute a statement; outside a transaction again, a few times, if it was undone since it crossed another.
+    def execute_sql(self, sql: str, params: Sequence[object] | None = None) -> Cursor:
+        """Execute a statement. Outside a transaction, it is retried on conflicts, up to MAX_ATTEMPTS times.
 
-        What writes alone gets a transaction to itself: only there is its waiting for rows bounded.
+        A single statement that writes gets a transaction, because only a transaction has a lock timeout.
         """
-        if self._here.reading:
-            return self._here.reading.execute_sql(sql, params)
+        if self._thread.replica:
+            return self._thread.replica.execute_sql(sql, params)
         if self.in_transaction():
             return super().execute_sql(sql, params)
-        for left in reversed(range(TRIES)):
+        for remaining in reversed(range(MAX_ATTEMPTS)):
             try:
                 with self.atomic() if sql.startswith(WRITES) else nullcontext():
                     return super().execute_sql(sql, params)
             except peewee.OperationalError as error:
-                if not left or not self.is_conflict(error):
+                if not remaining or not self.is_conflict(error):
                     raise
         raise AssertionError("unreachable")
 
     def disconnect(self) -> None:
         if not self.is_closed():
             self.close()
-        if self._standby:
-            self._standby.database.disconnect()
+        if self._replica:
+            self._replica.database.disconnect()
 
     def _is_lost(self) -> bool:
-        """Whether the server has said something while nothing was asked of it, which is goodbye."""
+        """Whether the server has sent data outside a query, which means that it has closed the connection."""
         connection = self._state.conn
         if connection.closed:
             return True
@@ -121,19 +133,19 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         poll.register(connection.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
-    def _forget_connection(self) -> None:
+    def _drop_connection(self) -> None:
         connection = self._state.conn
         self.dispose()
         if connection:
             connection.close()
 
-    # Transactions. BEGIN and what belongs to it go in one round trip.
+    # Transactions. BEGIN and the statements that belong to it are sent in one round trip.
 
     def begin(self, mode: str = "", *locks: str) -> None:  # type: ignore[override]
-        """Begin a transaction, take locks, and take the time: the server's clock is the one that all instances share.
+        """Begin a transaction, acquire locks, and read the time. All instances share the clock of the server.
 
-        The time is read last, so that whoever waited for a lock is later than whoever held it. Where nothing can be
-        written, a transaction that was meant to write does not begin, so that whoever asks for one knows.
+        The time is read last, so that a writer that has waited for a lock has a later time than its previous holder.
+        On a read-only server, a transaction for writing is rolled back, and raises the server's error at once.
         """
         cursor = self.cursor()
         opening = (f"BEGIN {mode}", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'", *locks, NOW)
@@ -149,27 +161,27 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         if is_read_only and not mode:
             self.rollback()
             with exceptions:
-                raise self._driver.errors.ReadOnlySqlTransaction("the server takes no writes")
-        if self._leads:
-            clock.follow(now)
+                raise self._driver.errors.ReadOnlySqlTransaction("the server is read-only")
+        if self._is_primary:
+            clock.synchronize(now)
 
     def commit(self) -> None:
-        """Commit. Never on another connection than the one that the transaction began on, where it would be nothing."""
+        """Commit, only on the connection on which the transaction began: on another, COMMIT would have no effect."""
         with exceptions:
             done = self._state.conn.execute("COMMIT")
-        if done.statusmessage == "ROLLBACK":  # what the server makes of it when a statement failed and nobody cared
-            raise peewee.InternalError("the transaction had failed before its end")
+        if done.statusmessage == "ROLLBACK":  # the response to COMMIT after a failed statement
+            raise peewee.InternalError("the transaction had failed before its COMMIT")
 
     def rollback(self) -> None:
-        """Roll back; where the connection was lost, the server has done so."""
+        """Roll back. If the connection is lost, the server has already rolled back."""
         try:
             self._state.conn.execute("ROLLBACK")
         except self._driver.Error:
-            self._forget_connection()
+            self._drop_connection()
 
     @contextmanager
-    def write(self, *things: str) -> Iterator[None]:
-        locks = _lock(things)
+    def write(self, *names: str) -> Iterator[None]:
+        locks = _advisory_locks(names)
         if self.in_transaction():
             self.execute_sql(locks)
             with self.atomic():
@@ -180,52 +192,52 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        with self.reading():
-            source = self._here.reading or self
+        with self.replica_read():
+            source = self._thread.replica or self
             with nullcontext() if source.in_transaction() else source.atomic(SNAPSHOT):
                 yield
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Reads, of a replica if there is one that has caught up. Raises Unanswered where it fails in the middle."""
-        standby = self._standby
-        if not standby or self.in_transaction() or self._here.reading or not standby.is_as_new_as(self):
+    def replica_read(self) -> Iterator[None]:
+        """Reads, from a replica if one has caught up. Raises ReplicaFailed if it fails during the block."""
+        replica = self._replica
+        if not replica or self.in_transaction() or self._thread.replica or not replica.has_caught_up(self):
             yield
             return
-        self._here.reading = standby.database
+        self._thread.replica = replica.database
         try:
             yield
         except peewee.DatabaseError as error:
             if not self.is_unavailable(error):
                 raise
-            standby.rest(error)
-            raise Unanswered(str(error)) from error
+            replica.suspend(error)
+            raise ReplicaFailed(str(error)) from error
         finally:
-            self._here.reading = None
+            self._thread.replica = None
 
     # Errors.
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Not reachable, out of connections, full, read-only, or busy for longer than anybody waits."""
+        """Whether the server is unreachable, out of connections, full, read-only, or busy for too long."""
         return sqlstates.is_unavailable(error)
 
     def is_conflict(self, error: BaseException) -> bool:
-        return isinstance(error, Unanswered) or sqlstates.is_conflict(error)
+        return isinstance(error, ReplicaFailed) or sqlstates.is_conflict(error)
 
     # SQL.
 
-    def fill_in(self, form: str, values: Sequence[str]) -> str:
-        first, *others = form.split("%s")
+    def format_sql(self, template: str, values: Sequence[str]) -> str:
+        first, *others = template.split("%s")
         return " || ".join([f"'{first}'", *(f"{v} || '{text}'" for v, text in zip(values, others, strict=True))])
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """Here the order of a union is its own, since PostgreSQL may run the parts at the same time.
+        """The union is sorted, because PostgreSQL may execute its parts in parallel.
 
-        A running total leaves out the rows that no longer fit; the first row always does.
+        A running total excludes the rows that do not fit; the first row always fits.
         """
         rows = parts[0]
         if len(parts) > 1:
-            by = ", ".join(f"{KEY}{place} {part.direction}" for place, part in enumerate(order))
+            by = ", ".join(f"{KEY_PREFIX}{index} {part.direction}" for index, part in enumerate(order))
             rows = " UNION ALL ".join(f"({part})" for part in parts) + f" ORDER BY {by} LIMIT %s"
         size = 'octet_length("row")'
         total = f"sum({size} + 2) OVER (ROWS UNBOUNDED PRECEDING)"
@@ -234,47 +246,49 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         rows = f'SELECT "row", {fits} AS fits FROM ({rows}) AS page'
         return f"SELECT count(*), {joined}, count(*) FILTER (WHERE fits) FROM ({rows}) AS page"
 
-    def byte_length(self, column: Any) -> Any:
+    def byte_length(self, column: peewee.Field) -> peewee.Node:
         return peewee.fn.octet_length(column)
 
     def byte_limit(self, rows: int) -> int:
         return page_bytes(rows)
 
-    def page_keys(self, order: Sequence[Order]) -> list[Any]:
-        return [part.column.alias(f"{KEY}{place}") for place, part in enumerate(order)]
+    def page_keys(self, order: Sequence[Order]) -> list[peewee.Node]:
+        return [part.column.alias(f"{KEY_PREFIX}{index}") for index, part in enumerate(order)]
 
-    def sought(self, text: str) -> str:
-        """A pattern, which an index of trigrams can answer."""
+    def search_pattern(self, text: str) -> str:
+        """A LIKE pattern, which can use the trigram index."""
         pattern = re.sub(r"([\\%_])", r"\\\1", text)
         return f"%{pattern}%"
 
-    def contains(self, column: Any, text: Any) -> Any:
+    def contains(self, column: peewee.Field, text: object) -> peewee.Node:
         return peewee.Expression(column, peewee.OP.LIKE, text if isinstance(text, peewee.Node) else peewee.Value(text))
 
-    def state(self) -> Any:
+    def change_marker(self) -> object:
         return self.execute_sql("SELECT pg_current_wal_insert_lsn()").fetchone()
 
-    def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        source = self._here.reading or self
+    def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
+        source = self._thread.replica or self
         with exceptions, source.connection().cursor(name="rows") as cursor:
             yield from cursor.execute(sql)
 
-    def identity(self) -> tuple[Any, ...]:
-        known = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()"
-        return tuple(self.execute_sql(known).fetchone())
+    def identity(self) -> tuple[object, ...]:
+        query = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()"
+        return tuple(self.execute_sql(query).fetchone())
 
-    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], otherwise: str = "") -> None:
-        """By COPY, which takes a quarter of the time, but knows no other way."""
-        if otherwise:
-            super().fill(table, columns, rows, otherwise)
+    def bulk_insert(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]], on_conflict: str = ""
+    ) -> None:
+        """With COPY, which takes a quarter of the time but supports no ON CONFLICT."""
+        if on_conflict:
+            super().bulk_insert(table, columns, rows, on_conflict)
             return
         into = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
-        with exceptions, self.cursor() as cursor, cursor.copy(into) as lines:
+        with exceptions, self.cursor() as cursor, cursor.copy(into) as copy:
             for row in rows:
-                lines.write_row(row)
+                copy.write_row(row)
 
     def adapt(self, statement: str) -> str:
-        """Texts sort by their bytes, as they do in SQLite; a cursor's position means the same in both."""
+        """Sort texts by bytes, as SQLite does, so that cursors have the same meaning in both."""
         return re.sub(r"\bTEXT\b", 'TEXT COLLATE "C"', statement)
 
     def prepare_schema(self) -> None:
@@ -282,32 +296,40 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
             self.execute_sql(function)
 
     def rewrite(self) -> None:
-        """Rows that somebody's snapshot still sees are kept by the server, which tells of them in a notice."""
-        kept: list[str] = []
+        """The server does not remove rows that are visible to an open snapshot. It reports their number in a notice."""
+        remaining_rows: list[str] = []
 
-        def hear(notice: Any) -> None:
-            kept.extend(re.findall(r"\d+", notice.message_detail or "")[:1])
+        def count_remaining(notice: Notice) -> None:
+            remaining_rows.extend(re.findall(r"\d+", notice.message_detail or "")[:1])
 
         connection = self.connection()
-        connection.add_notice_handler(hear)
+        connection.add_notice_handler(count_remaining)
         try:
             for table in self.get_tables():
-                for pause in REWRITES:
-                    kept.clear()
-                    time.sleep(pause)
+                for delay in REWRITE_DELAYS:
+                    remaining_rows.clear()
+                    time.sleep(delay)
                     self.execute_sql(f'VACUUM (FULL, VERBOSE) "{table}"')
-                    if not any(map(int, kept)):
+                    if not any(map(int, remaining_rows)):
                         break
                 else:
-                    raise Unusable("a long reader still sees old rows: run this again when it has ended")
+                    reader = self.longest_reader() or "a long-running reader"
+                    raise DatabaseUnusable(
+                        f"deleted rows are still visible to {reader}: run this again when it has ended"
+                    )
         finally:
-            connection.remove_notice_handler(hear)
+            connection.remove_notice_handler(count_remaining)
+
+    def longest_reader(self) -> str:
+        """The process with the oldest snapshot, such as an autovacuum worker; empty if it has ended."""
+        row = self.execute_sql(OLDEST_SNAPSHOT).fetchone()
+        return f"process {row[0]} of the database server ({row[1]})" if row else ""
 
 
-def _lock(things: Sequence[str]) -> str:
-    """SQL that takes the locks of some things, always in the same order, or the one that shuts all writers out."""
-    if not things:
+def _advisory_locks(names: Sequence[str]) -> str:
+    """SQL that locks names in a fixed order, to avoid deadlocks, or without names excludes all other writers."""
+    if not names:
         return "SELECT pg_advisory_xact_lock(0)"
-    digests = (hashlib.sha256(thing.encode()).digest() for thing in things)
+    digests = (hashlib.sha256(name.encode()).digest() for name in names)
     keys = sorted(int.from_bytes(digest[:8], signed=True) for digest in digests)
     return "; ".join(["SELECT pg_advisory_xact_lock_shared(0)", *(f"SELECT pg_advisory_xact_lock({k})" for k in keys)])

@@ -1,137 +1,171 @@
-"""SQLite: the one file in the data folder."""
+"""The SQLite engine: one file in the data folder."""
 
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import peewee
 
 from service.db import trigrams
 from service.db.engine import (
+    Connection,
+    Cursor,
+    DatabaseUnusable,
     Engine,
     NeedsThread,
     Order,
+    Row,
     Rows,
     TransactionLost,
-    Unusable,
     exceptions,
     page_bytes,
     reason,
 )
-from service.db.files import PRIVATE, Hold, create, put_in_place
-from service.db.memory import give_room
+from service.db.files import PRIVATE, FolderLock, ServingLock, create, replace_durably
+from service.db.lookaside import enlarge_lookaside
 from service.db.time_budget import TimeBudget
-from service.db.turns import turns
+from service.db.write_lock import write_lock
 
-# Through Peewee only: two SQLite libraries that open one file in one process would drop each other's locks.
+# The module that Peewee uses: two SQLite libraries in one process would release each other's locks on a file.
 sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
-give_room(sqlite3)
+enlarge_lookaside(sqlite3)
 
 log = logging.getLogger("cx.server")
 
 FILE_NAME = "service.db"
-BRIEFLY = 1.0  # seconds in which several requests wait for other programs, before each waits for itself
-LOOK = 0.005  # seconds between two looks whether they have
-STEPS = 20_000  # of SQLite's machine between two looks at the time: a fraction of a millisecond
-UNAVAILABLE = (  # in what SQLite says when the storage, or the lock on it, is at fault and not the statement
+GROUP_TIMEOUT = 1.0  # seconds that a group commit waits for other programs, before its requests run one by one
+POLL_INTERVAL = 0.005  # seconds between the attempts of a group commit to begin
+PROGRESS_STEPS = 20_000  # virtual machine instructions between checks of the time budget: below a millisecond
+UNAVAILABLE = (  # parts of the messages of errors that are caused by the storage or a lock, not by the statement
     *("locked", "busy", "full", "readonly", "unable to open", "disk i/o", "locking protocol"),
     *("disk image is malformed", "malformed database schema", "not a database", "corruption"),
 )
-# Of these, the errors after which a connection may hold what is not, or no longer, in the file.
-MISLEADING = ("readonly", "disk i/o", "disk image is malformed", "malformed database schema", "not a database")
-READS = ("SELECT ", "BEGIN DEFERRED")
-INLINE_BYTES = 1024 * 1024  # of a page that the thread of the server reads
-ROWS = 500  # of a statement that inserts many: it takes 32,766 values
+# Errors after which the state of a connection may differ from the file.
+RECONNECT = ("readonly", "disk i/o", "disk image is malformed", "malformed database schema", "not a database")
+READS = ("SELECT ", "BEGIN DEFERRED")  # beginnings of the statements that are allowed inside `inline_read`
+INLINE_BYTES = 1024 * 1024  # maximum size of a page that is read on the event loop
+ROWS = 500  # of an INSERT with many rows; SQLite binds at most 32,766 values
 
-# Order matters: nothing that touches the file comes before the busy timeout, which `timeout=` sets.
+# The order matters: the busy timeout, which `timeout=` sets, comes before statements that access the file.
 PRAGMAS = (
     ("journal_mode", "wal"),
-    ("synchronous", "full"),  # an answered write survives a power cut
+    ("synchronous", "full"),  # a write survives a power failure once its response is sent
     ("foreign_keys", 1),
     ("journal_size_limit", 64 * 1024 * 1024),
-    ("trusted_schema", 0),
     ("cell_size_check", 1),
 )
 
 
-class Missing(Unusable):
-    """A folder has no database, or does not exist."""
+class DatabaseMissing(DatabaseUnusable):
+    """A folder does not exist or contains no database."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"there is no database in {folder}")
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
-    """Whether this SQLite can corrupt a database that two connections write to (sqlite.org/wal.html#walresetbug)."""
-    mended = {(3, 44): 6, (3, 50): 7}
-    return version < (3, 51, 3) and version[2] < mended.get((version[0], version[1]), version[2] + 1)
+    """Whether SQLite can corrupt a file that several connections write to (sqlite.org/wal.html#walresetbug)."""
+    fixed_in = {(3, 44): 6, (3, 50): 7}
+    return version < (3, 51, 3) and version[2] < fixed_in.get((version[0], version[1]), version[2] + 1)
 
 
-def kept_copies(folder: Path) -> list[Path]:
-    """The earlier databases that were kept in a folder when a backup was restored or the schema changed."""
+@cache
+def can_distrust_schema() -> bool:
+    """Whether triggers can write to search indexes (FTS5) with `trusted_schema` off. Older versions refuse that."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(
+            "PRAGMA trusted_schema = 0; CREATE TABLE texts (text); CREATE VIRTUAL TABLE words USING fts5 (text);"
+            "CREATE TRIGGER adding AFTER INSERT ON texts BEGIN INSERT INTO words (text) VALUES (new.text); END"
+        )
+        try:
+            connection.execute("INSERT INTO texts VALUES ('')")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+
+def saved_copies(folder: Path) -> list[Path]:
+    """The copies of databases that were saved in a folder before a backup was restored or the schema was changed."""
     return sorted(path for what in ("before", "schema") for path in folder.glob(f"{FILE_NAME}.{what}-*"))
 
 
-class _Here(threading.local):
-    """What is known of this thread's connection."""
+class _ThreadState(threading.local):
+    """The state of this thread's connection."""
 
-    is_misled = False  # so it is reopened before its next statement outside a transaction
+    must_reconnect = False  # before the next statement outside a transaction
 
 
-def hold(folder: Path) -> Hold:
-    """A share in a data folder. Raises Unusable while a backup is being restored into it, and OSError."""
+def lock_folder(folder: Path) -> FolderLock:
+    """A shared lock on a data folder. Raises DatabaseUnusable while a backup is being restored into it, and OSError."""
     try:
-        return Hold(folder)
+        return FolderLock(folder)
     except BlockingIOError:
-        raise Unusable(f"a backup is being restored into {folder}: wait until that has ended") from None
+        raise DatabaseUnusable(f"a backup is being restored into {folder}: wait until it is complete") from None
+
+
+def lock_for_serving(folder: Path, *, is_shared: bool) -> ServingLock:
+    """The lock of a service on a data folder, which is created if it is missing. Raises DatabaseUnusable."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return ServingLock(folder, is_shared=is_shared)
+    except BlockingIOError:
+        raise DatabaseUnusable(
+            f"another service serves the data folder {folder}: stop it, or start all of them with --share-folder"
+        ) from None
+    except OSError as error:
+        raise DatabaseUnusable(f"cannot write the data folder {folder}: {error.strerror}") from None
 
 
 class Sqlite(Engine, peewee.SqliteDatabase):
-    """One file. Whoever writes holds its one write lock, whatever is written."""
+    """A file. A writer excludes all other writers, regardless of names."""
 
     kind = "sqlite"
     text_aggregate = "group_concat"
-    reads_inline = groups_writes = True  # in WAL mode, readers wait for no writer
+    reads_inline = groups_writes = True  # in WAL mode, readers do not wait for writers
     _budget = TimeBudget()
-    _here = _Here()
-    _state: Any  # of Peewee: the connection of this thread, and its transactions
+    _thread = _ThreadState()
+    _state: peewee._ConnectionLocal  # of Peewee: the connection of this thread, and its transactions
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         path = folder / FILE_NAME
         try:
             if create:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._hold = hold(folder)  # before the file is made: one that is just being restored is not there yet
+            self._folder_lock = lock_folder(folder)  # before the file is created: during a restore, it does not exist
             os.close(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), PRIVATE))
         except OSError as error:
             if isinstance(error, FileNotFoundError | NotADirectoryError) and not create:
-                raise Missing(folder) from None
-            raise Unusable(f"cannot write the data folder {folder}: {error.strerror}") from None
+                raise DatabaseMissing(folder) from None
+            raise DatabaseUnusable(f"cannot write the data folder {folder}: {error.strerror}") from None
         self.name = str(path)
-        # Connections are opened by each thread at its first use, so never before a fork.
-        super().__init__(str(path), pragmas=PRAGMAS, timeout=5, lock_type="IMMEDIATE")
+        # Each thread opens its connection at its first use, so none is open during a fork.
+        pragmas = (*PRAGMAS, ("trusted_schema", 0 if can_distrust_schema() else 1))
+        super().__init__(str(path), pragmas=pragmas, timeout=5, lock_type="IMMEDIATE")
 
-    @contextmanager
-    def write(self, *things: str) -> Iterator[None]:
+    def write(self, *names: str) -> AbstractContextManager[None]:
         if self._budget.until:
             raise NeedsThread
-        with nullcontext() if self.in_transaction() else turns.next_alone(), self._writing():
+        return self._write() if self.in_transaction() else self._write_with_lock()
+
+    @contextmanager
+    def _write_with_lock(self) -> Iterator[None]:
+        with write_lock.hold_for_request(), self._write():
             yield
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _write(self) -> Iterator[None]:
         try:
             with self.atomic():
                 yield
-                self._expect_transaction(self.connection())  # Peewee's commit of one that is lost seems to succeed
+                self._require_transaction(self.connection())  # Peewee's commit of a lost transaction raises no error
         except peewee.DatabaseError as error:
-            self.distrust_after(error)
+            self.reconnect_after(error)
             raise
 
     def inline_read(self) -> AbstractContextManager[None]:
@@ -141,81 +175,107 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         return bool(self._budget.until)
 
     @contextmanager
+    def inline_snapshot(self) -> Iterator[None]:
+        """An optimization only: SQLite may end the transaction after an error, and a failure to begin it is ignored.
+
+        Peewee does not see the transaction, so the connection can be reopened inside it.
+        """
+        with suppress(peewee.DatabaseError):
+            self.execute_sql("BEGIN DEFERRED")
+        try:
+            yield
+        finally:
+            try:
+                if self.connection().in_transaction:
+                    self.execute_sql("COMMIT")
+            except peewee.DatabaseError:
+                self.disconnect()  # ends the transaction
+
+    @contextmanager
     def group_commit(self) -> Iterator[Callable[[], None]]:
         self.execute_sql("PRAGMA busy_timeout = 0")
-        with turns.next(), ExitStack() as transaction:
-            self._take_turn(transaction)
-            yield lambda: self._expect_transaction(self.connection())
+        with write_lock.hold(), ExitStack() as transaction:
+            self._begin_write(transaction)
+            yield lambda: self._require_transaction(self.connection())
 
-    def _take_turn(self, transaction: ExitStack) -> None:
-        """Begin to write as soon as whoever asks for no turn lets us: SQLite itself would look more and more seldom."""
-        until = time.monotonic() + BRIEFLY
+    def _begin_write(self, transaction: ExitStack) -> None:
+        """Begin a transaction as soon as other programs allow it. SQLite itself would poll at increasing intervals."""
+        deadline = time.monotonic() + GROUP_TIMEOUT
         while True:
             try:
-                transaction.enter_context(self._writing())
+                transaction.enter_context(self._write())
                 return
             except peewee.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > until:
+                if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         connection = super()._connect()  # type: ignore[misc]
-        connection.set_progress_handler(self._budget.is_spent, STEPS)  # what it stops fails with «interrupted»
+        connection.set_progress_handler(
+            self._budget.is_spent, PROGRESS_STEPS
+        )  # a statement that it stops fails with "interrupted"
         return connection
 
-    def execute_sql(self, sql: str, params: Any = None) -> Any:
+    def execute_sql(self, sql: str, params: Sequence[object] | None = None) -> Cursor:
         if self._budget.until and not sql.startswith(READS):
             raise NeedsThread
-        if self._here.is_misled and not self.in_transaction():
-            self._here.is_misled = False
+        if self._thread.must_reconnect and not self.in_transaction():
+            self._thread.must_reconnect = False
             self.disconnect()
-        connection = self.connection()
-        if self._state.transactions:
-            self._expect_transaction(connection)
+        state = self._state
+        connection = self.connection() if state.closed else state.conn
+        if state.transactions and not connection.in_transaction:
+            self._require_transaction(connection)
         try:
-            with exceptions:  # without the debug log of Peewee, and its hooks, which nobody here asks for
-                return connection.execute(sql, params or ())
-        except peewee.DatabaseError as error:
-            self.distrust_after(error)
-            raise
+            return connection.execute(sql, params or ())  # without Peewee's debug log and hooks
+        except sqlite3.Error as error:
+            self.reconnect_after(error)
+            with exceptions:
+                raise
 
-    def _expect_transaction(self, connection: Any) -> None:
-        """Raise TransactionLost if SQLite has rolled back the transaction that this thread is in.
+    def _require_transaction(self, connection: Connection) -> None:
+        """Raise TransactionLost if SQLite has rolled back the transaction of this thread, as it may after a disk error.
 
-        It may do so after an error of the disk; a later savepoint would begin, and commit, a transaction of its own.
+        Otherwise, the next savepoint would begin, and commit, a separate transaction.
         """
         if self._state.transactions and not connection.in_transaction:
             raise TransactionLost("SQLite has rolled the transaction back")
 
-    def distrust_after(self, error: BaseException) -> None:
-        """Reopen this thread's connection after its transaction if an error may last in it longer than on the disk.
+    def reconnect_after(self, error: BaseException) -> None:
+        """Reopen this thread's connection after its transaction if the effect of an error may persist in it.
 
-        One that was opened on a read-only disk stays read-only, and pages that were read wrongly stay in its memory.
+        A connection opened on a read-only disk stays read-only, and incorrectly read pages stay in its cache.
         """
-        if self.is_unavailable(error) and any(words in str(error).lower() for words in MISLEADING):
-            self._here.is_misled = True
+        if self.is_unavailable(error) and any(text in str(error).lower() for text in RECONNECT):
+            self._thread.must_reconnect = True
 
     @contextmanager
     def bulk_write(self) -> Iterator[None]:
-        """SQLite would look through all children whenever a parent comes after one of them, and write pages early."""
-        normal = {name: self.execute_sql(f"PRAGMA {name}").fetchone()[0] for name in ("foreign_keys", "cache_size")}
+        """Disables foreign keys: SQLite scans all children whenever a parent is inserted after one of them.
+
+        The cache is larger, so that pages are not written before the end.
+        """
+        defaults = {name: self.execute_sql(f"PRAGMA {name}").fetchone()[0] for name in ("foreign_keys", "cache_size")}
         self.execute_sql("PRAGMA foreign_keys = 0")
         self.execute_sql("PRAGMA cache_size = -65536")  # 64 MiB
         try:
             with self.write():
                 yield
         finally:
-            for name, value in normal.items():
+            for name, value in defaults.items():
                 self.execute_sql(f"PRAGMA {name} = {value}")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        with self.atomic("DEFERRED"):
+        with nullcontext() if self.connection().in_transaction else self.atomic("DEFERRED"):
             yield
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Locked, full, read-only, unreadable or damaged. Fetching raises SQLite errors that Peewee does not wrap."""
+        """Whether the database is locked, full, read-only, unreadable or damaged.
+
+        Fetching rows raises errors of SQLite that Peewee does not wrap.
+        """
         if error is None:
             return False
         operational = isinstance(error, peewee.OperationalError | sqlite3.OperationalError)
@@ -223,30 +283,32 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             return False
         if isinstance(error, TransactionLost):
             return True
-        if "no transaction is active" in str(error):  # SQLite has rolled it back before Peewee tried to: see why
+        if "no transaction is active" in str(
+            error
+        ):  # SQLite had rolled back before Peewee did: check the original error
             return self.is_unavailable(error.__context__ and error.__context__.__context__)
-        return any(words in str(error).lower() for words in UNAVAILABLE)
+        return any(text in str(error).lower() for text in UNAVAILABLE)
 
-    def fill_in(self, form: str, values: Sequence[str]) -> str:
-        """By printf, which takes half the time of joining."""
-        return f"printf('{form}', {', '.join(values)})"
+    def format_sql(self, template: str, values: Sequence[str]) -> str:
+        """With printf, which takes half the time of concatenation."""
+        return f"printf('{template}', {', '.join(values)})"
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """A row that has more bytes than its share of a page ends the statement, for there is no way to end it early.
+        """A row that is larger than its share of a page aborts the statement with an error, because SQL cannot stop it.
 
-        A running total of the bytes would make every page take twice as long.
+        A running total of the bytes would double the time of every page.
         """
         size = 'length(CAST("row" AS BLOB))'
         guarded = f'CASE WHEN {size} > ? THEN abs(-9223372036854775807 - ({size} > 0)) ELSE "row" END'
         return f"SELECT count(*), CAST(group_concat({guarded}, ',\n') AS BLOB), count(*) FROM ({_all(parts)}) AS page"
 
-    def byte_length(self, column: Any) -> Any:
-        return peewee.fn.length(column.cast("BLOB"))  # which older libraries have no function of its own for
+    def byte_length(self, column: peewee.Field) -> peewee.Node:
+        return peewee.fn.length(column.cast("BLOB"))  # octet_length is missing in older versions
 
     def byte_limit(self, rows: int) -> int:
         return (INLINE_BYTES if self.is_reading_inline() else page_bytes(rows)) // rows
 
-    def fetch_joined(self, sql: str, values: Sequence[Any]) -> Any:
+    def fetch_joined(self, sql: str, values: Sequence[object]) -> Row:
         try:
             return super().fetch_joined(sql, values)
         except peewee.OperationalError as error:
@@ -256,35 +318,37 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             raise NeedsThread
         return None
 
-    def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[Any]) -> Rows:
+    def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[object]) -> Rows:
         with closing(self.execute_sql(f'SELECT CAST("row" AS BLOB) FROM ({_all(parts)}) AS page', values)) as rows:
             for (row,) in rows:
                 yield row
 
-    def contains(self, column: Any, text: Any) -> Any:
+    def contains(self, column: peewee.Field, text: object) -> peewee.Node:
         return peewee.fn.instr(column, text) > 0
 
-    def clue(self, column: Any, text: str) -> str:
-        return trigrams.clue(self, column, text)
+    def match_expression(self, column: peewee.Field, text: str) -> str:
+        return trigrams.match_expression(self, column, text)
 
-    def among(self, table: Any, clue: Any) -> Any:
-        return trigrams.among(table, clue)
+    def is_match(self, table: type[peewee.Model], expression: object) -> peewee.Node:
+        return trigrams.is_match(table, expression)
 
-    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], otherwise: str = "") -> None:
-        """Where trigrams are kept, many rows to a statement: with each, FTS5 writes a part of its index."""
+    def bulk_insert(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]], on_conflict: str = ""
+    ) -> None:
+        """With many rows in a statement if the table has a trigram index: FTS5 writes a segment for each statement."""
         if table.strip('"') not in trigrams.INDEXED:
-            super().fill(table, columns, rows, otherwise)
+            super().bulk_insert(table, columns, rows, on_conflict)
             return
-        into, marks = f"INSERT INTO {table} ({', '.join(columns)})", f"({', '.join('?' * len(columns))})"
+        into, placeholders = f"INSERT INTO {table} ({', '.join(columns)})", f"({', '.join('?' * len(columns))})"
         rows = iter(rows)
-        while some := list(islice(rows, ROWS)):
-            values = ", ".join([marks] * len(some))
-            self.execute_sql(f"{into} VALUES {values} {otherwise}", list(chain.from_iterable(some)))
+        while batch := list(islice(rows, ROWS)):
+            values = ", ".join([placeholders] * len(batch))
+            self.execute_sql(f"{into} VALUES {values} {on_conflict}", list(chain.from_iterable(batch)))
 
-    def state(self) -> Any:
+    def change_marker(self) -> object:
         return self.execute_sql("PRAGMA data_version").fetchone()
 
-    def stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
+    def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
         return iter(self.execute_sql(sql))
 
     def sizes(self) -> dict[str, int]:
@@ -297,38 +361,40 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             "free": disk.f_bavail * disk.f_frsize,
         }
 
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[object, ...]:
         return tuple(self.execute_sql("PRAGMA database_list").fetchone())
 
     def rewrite(self) -> None:
         self.execute_sql("VACUUM")
         busy, *_ = self.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            raise Unusable("the journal is in use and still holds old bytes: run this again when it is quieter")
+            raise DatabaseUnusable(
+                "the journal is in use and still contains deleted data: run this again when there is less load"
+            )
 
     def write_copy(self, path: Path) -> None:
-        """Write all that is committed into a new file, without what was deleted; writers go on meanwhile.
+        """Write the committed data into a new file, without deleted rows. Writers are not blocked.
 
-        Not by SQLite's backup interface, which begins again whenever another process writes, and takes free pages along
-        in which deleted rows can still be read.
+        SQLite's backup API is not used: it restarts whenever another process writes, and copies free pages, in which
+        deleted rows can still be read.
         """
         create(path)
         with exceptions, closing(self._connect()) as connection:
-            connection.set_progress_handler(lambda: None, 100_000)  # so that a signal is heeded before the end
+            connection.set_progress_handler(lambda: None, 100_000)  # so that signals are handled in the meantime
             connection.execute("VACUUM INTO ?", (str(path),))
 
-    def keep(self, suffix: str) -> None:
-        path, unfinished = (Path(f"{self.name}.{more}") for more in (suffix, f"{suffix}.unfinished"))
+    def save_copy(self, suffix: str) -> None:
+        path, unfinished = (Path(f"{self.name}.{end}") for end in (suffix, f"{suffix}.unfinished"))
         try:
             self.write_copy(unfinished)
-            put_in_place(unfinished, path)
-            log.info("the database as it was before its schema changes is kept as %s", path)
+            replace_durably(unfinished, path)
+            log.info("a copy of the database before its schema changes is saved as %s", path)
         except (OSError, peewee.DatabaseError) as error:
             unfinished.unlink(missing_ok=True)
             size = Path(self.name).stat().st_size
-            raise Unusable(
-                f"before its schema changes, {size:,} bytes of {self.name} would be kept as {path.name}, "
-                f"but {reason(error)}: make room, or make a backup elsewhere and run `cx-service migrate --no-copy`"
+            raise DatabaseUnusable(
+                f"cannot save a copy of {self.name} ({size:,} bytes) before its schema changes: {reason(error)}; "
+                "free space, or make a backup elsewhere and run `cx-service migrate --no-copy`"
             ) from None
 
     def disconnect(self) -> None:
@@ -337,41 +403,41 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
 
 def _all(parts: Sequence[str]) -> str:
-    """SQL for the rows of several parts of a page, one part after the other."""
+    """SQL for the rows of all parts of a page, in order."""
     if len(parts) == 1:
         return parts[0]
     return " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + " LIMIT ? + 0"
 
 
 class ReadOnlySqlite(Sqlite):
-    """The file, looked at without changing anything: also where nothing can be written, or it is no database."""
+    """The file, opened without changing it. Also for read-only folders, and for files that are not a database."""
 
     def __init__(self, folder: Path) -> None:
         path = (folder / FILE_NAME).absolute()
         try:
             if not path.is_file():
-                raise Missing(folder)
-            self.name, self._hold = str(path), hold(folder)
+                raise DatabaseMissing(folder)
+            self.name, self._folder_lock = str(path), lock_folder(folder)
         except OSError as error:
-            raise Unusable(f"cannot read the data folder {folder}: {error.strerror}") from None
-        # When nobody has it open, whoever looks would make a journal: SQLite is to take the file as it lies.
-        self._is_at_rest = not self._is_open()
-        how = "immutable=1" if self._is_at_rest else "mode=ro"
+            raise DatabaseUnusable(f"cannot read the data folder {folder}: {error.strerror}") from None
+        # If no other process has the file open, SQLite would create a journal: with "immutable", it does not.
+        self._is_immutable = not self._is_open()
+        mode = "immutable=1" if self._is_immutable else "mode=ro"
         pragmas = [("trusted_schema", 0), ("cell_size_check", 1)]
-        peewee.SqliteDatabase.__init__(self, f"{path.as_uri()}?{how}", uri=True, pragmas=pragmas, timeout=5)
+        peewee.SqliteDatabase.__init__(self, f"{path.as_uri()}?{mode}", uri=True, pragmas=pragmas, timeout=5)
 
-    def is_overtaken(self) -> bool:
-        """Whether somebody else has opened it meanwhile, so that what was read may be neither old nor new."""
-        return self._is_at_rest and self._is_open()
+    def is_outdated(self) -> bool:
+        """Whether another process has opened the file since, so that the data read may be inconsistent."""
+        return self._is_immutable and self._is_open()
 
     def _is_open(self) -> bool:
-        """Whether somebody has it open, or had and left something in the journal."""
+        """Whether another process has the file open, or has left data in the journal."""
         journal, shared = Path(f"{self.name}-wal"), Path(f"{self.name}-shm")
         return shared.exists() or (journal.exists() and journal.stat().st_size > 0)
 
 
-class FleetingSqlite(Sqlite):
-    """A database in memory, for one thread."""
+class InMemorySqlite(Sqlite):
+    """A database in memory, for a single thread."""
 
     def __init__(self) -> None:
         self.name = ":memory:"

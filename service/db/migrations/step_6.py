@@ -1,4 +1,4 @@
-"""Step 6: unread notifications are counted in an index alone, and those of a chat session are found in it."""
+"""Step 6: an index that alone suffices to count unread notifications, and to find those of a chat session."""
 
 STATEMENTS = (
     """CREATE INDEX notification_told ON notification (user_id, read_at, session_id, message_id)

@@ -1,34 +1,34 @@
-"""Step 2: events, feedback, data shares, avatars; what searches of bots and lists of notifications need."""
+"""Step 2: events, feedback, data shares, avatars; indexes for the search of bots and for lists of notifications."""
 
 import logging
 import math
 
 import peewee
 
-from service import db, formats
+from service import db, validators
 
 log = logging.getLogger("cx.server")
 
 
 def complete_bots() -> None:
-    """Fill in what a search looks through, and leave ratings no more digits than every SQLite renders."""
-    found = db.database.execute_sql("SELECT id, rating, name, tagline, description FROM bot").fetchall()
-    for id, rating, *texts in found:
-        shorter = float(f"{rating:.15g}")
-        shorter = shorter if math.isfinite(shorter) else math.copysign(1.79769313486231e308, rating)
-        values = (shorter, "\nA\n".join(map(formats.fold, texts)), id)
-        mark = db.database.param
-        db.database.execute_sql(f"UPDATE bot SET rating = {mark}, search_text = {mark} WHERE id = {mark}", values)
+    """Fill in the search texts, and round ratings to the 15 digits that all versions of SQLite render."""
+    rows = db.database.execute_sql("SELECT id, rating, name, tagline, description FROM bot").fetchall()
+    for id, rating, *texts in rows:
+        rounded = float(f"{rating:.15g}")
+        rounded = rounded if math.isfinite(rounded) else math.copysign(1.79769313486231e308, rating)
+        values = (rounded, "\nA\n".join(map(validators.fold, texts)), id)
+        param = db.database.param
+        db.database.execute_sql(f"UPDATE bot SET rating = {param}, search_text = {param} WHERE id = {param}", values)
 
 
 def index_search() -> None:
-    """PostgreSQL's rows of an index hold no long texts; its index of trigrams serves searches, where it may be made."""
+    """Create a trigram index for searches on PostgreSQL, if the role may do so. A B-tree cannot contain long texts."""
     try:
         with db.database.atomic():
             db.database.execute_sql("CREATE EXTENSION IF NOT EXISTS pg_trgm")
             db.database.execute_sql("CREATE INDEX bot_search ON bot USING gin (search_text gin_trgm_ops)")
     except peewee.DatabaseError as error:
-        log.warning("bots are searched without an index: %s", error)
+        log.warning("searches of bots use no index: %s", error)
 
 
 FEED = "app_id, is_featured DESC, rating DESC, name, id"

@@ -1,12 +1,12 @@
-"""Step 7: a chat session knows the languages of its customer's browser; login sessions that ended lately are found in
-an index; a message may be deleted for the customer alone; the words of prepared questions are found in an index.
+"""Step 7: the languages of the customer's browser in chat sessions; an index of ended login sessions; messages that are
+deleted for the customer only; an index of the words of canned questions.
 """
 
 from collections.abc import Callable
 
 from service import db, responder
 
-BATCH = 500  # prepared answers
+BATCH = 500  # canned answers
 COLUMNS = ("bot_id", "word", "weight", "answer_id")
 BOT_ANSWER_WORD = f"""CREATE TABLE bot_answer_word (
     bot_id TEXT NOT NULL,
@@ -18,16 +18,16 @@ BOT_ANSWER_WORD = f"""CREATE TABLE bot_answer_word (
 
 
 def index_answers() -> None:
-    """Index the prepared answers that there are."""
-    mark = db.database.param
-    some = f"SELECT id, bot_id, words FROM bot_answer WHERE id > {mark} ORDER BY id LIMIT {BATCH}"
+    """Fill the word index with the existing canned answers."""
+    param = db.database.param
+    select = f"SELECT id, bot_id, words FROM bot_answer WHERE id > {param} ORDER BY id LIMIT {BATCH}"
     last = ""
-    while found := db.database.execute_sql(some, (last,)).fetchall():
+    while found := db.database.execute_sql(select, (last,)).fetchall():
         rows = []
         for last, bot_id, words in found:
             own = frozenset(words.split())
             rows += [(bot_id, key, responder.weight(own), last) for key in responder.keys(own)]
-        db.database.fill("bot_answer_word", COLUMNS, sorted(rows))
+        db.database.bulk_insert("bot_answer_word", COLUMNS, sorted(rows))
 
 
 STATEMENTS: tuple[str | dict[str, str] | Callable[[], None], ...] = (

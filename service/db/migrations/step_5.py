@@ -1,26 +1,26 @@
-"""Step 5: an index of trigrams, in which searches of bots look first on SQLite; PostgreSQL has one since step 2.
+"""Step 5: a trigram index for searches of bots on SQLite; PostgreSQL has one since step 2.
 
-It goes by numbers of its own: a row that has no number as its key may get another one whenever the file is rewritten.
+The table `bot_number` numbers the rows: without an integer key, rowids may change when the file is rewritten.
 """
 
-LEARN = """INSERT INTO bot_trigrams (rowid, search_text)
+ADD_ENTRY = """INSERT INTO bot_trigrams (rowid, search_text)
     SELECT number, new.search_text FROM bot_number WHERE bot_id = new.id;"""
-FORGET = """INSERT INTO bot_trigrams (bot_trigrams, rowid, search_text)
+REMOVE_ENTRY = """INSERT INTO bot_trigrams (bot_trigrams, rowid, search_text)
     SELECT 'delete', number, old.search_text FROM bot_number WHERE bot_id = old.id;"""
 
 TRIGGERS = (
     f"""CREATE TRIGGER bot_inserted AFTER INSERT ON bot BEGIN
         INSERT INTO bot_number (bot_id) VALUES (new.id);
-        {LEARN}
+        {ADD_ENTRY}
     END""",
     f"""CREATE TRIGGER bot_changed AFTER UPDATE OF id, search_text ON bot
         WHEN old.id <> new.id OR old.search_text <> new.search_text BEGIN
-        {FORGET}
+        {REMOVE_ENTRY}
         UPDATE bot_number SET bot_id = new.id WHERE bot_id = old.id;
-        {LEARN}
+        {ADD_ENTRY}
     END""",
     f"""CREATE TRIGGER bot_deleted AFTER DELETE ON bot BEGIN
-        {FORGET}
+        {REMOVE_ENTRY}
         DELETE FROM bot_number WHERE bot_id = old.id;
     END""",
 )

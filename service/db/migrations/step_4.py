@@ -1,6 +1,6 @@
-"""Step 4: the ledger; notes between staff stay unnoticed by customers; what the service knows of time as it starts."""
+"""Step 4: the audit log; change tracking without private notes; the latest time of the clock."""
 
-# Where SQLite keeps each entry once, in their order, and no index beside them could differ.
+# On SQLite, an INTEGER primary key is the key of the table itself, so there is no separate index that could differ.
 POSITION = {"sqlite": "INTEGER", "postgresql": "BIGINT"}
 
 STATEMENTS: tuple[str | dict[str, str], ...] = (

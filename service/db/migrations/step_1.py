@@ -1,7 +1,7 @@
-"""Step 1: people, bots, chats, notifications, login sessions and keys."""
+"""Step 1: users, bots, chats, notifications, login sessions and keys."""
 
-# PostgreSQL would read the pages of a long chat along the primary key, past the messages of all other chats. There are
-# no nulls, but an index in which they come first has an order that the primary key has not.
+# For pages of a long chat, PostgreSQL would read the primary key, with the messages of all other chats. The columns
+# have no nulls, but an index with nulls first has an order that the primary key cannot provide.
 SHOWN = {"sqlite": "(chat_session_id, id)", "postgresql": "(chat_session_id, id NULLS FIRST)"}
 LIVE, PUBLIC = "deleted_at IS NULL", "deleted_at IS NULL AND NOT is_private"
 
