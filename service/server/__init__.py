@@ -1,7 +1,7 @@
-"""Waitress as we run it: several workers on one socket, answers in our envelope, and nobody cut off at the end.
+"""The HTTP server: waitress, with several workers on one socket, group commits and graceful shutdown.
 
-Plain waitress drops what is in flight at SIGTERM, answers unreadable requests in plain text, and is shut by a few
-hundred clients that connect and say nothing.
+Plain waitress drops requests in progress at SIGTERM, answers malformed requests in plain text, and stops serving when a
+few hundred clients connect and send nothing.
 """
 
 import contextlib
@@ -16,54 +16,59 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from pathlib import Path
+from types import FrameType
 from urllib.parse import urlsplit
+from wsgiref.types import WSGIApplication
 
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
-from service import logs, metrics
-from service.asking import asking
-from service.server.answers import CODES, Answer
+from service import history, logs, metrics
+from service.api.long_poll import ChangeFeed, SuspendedRequests, no_changes
+from service.api.operations import Runs
+from service.assistant.reply_worker import reply_threads
+from service.http.client_address import UNIX
+from service.http.middleware import Middleware
 from service.server.connection import Connection
+from service.server.connection_counts import ConnectionCounts
+from service.server.event_loop import EventLoop
+from service.server.exchange import Exchange
 from service.server.group_commit import GroupCommit, Transaction
-from service.server.reading import body_room, host_of
-from service.server.unsent import UNSENT, Room
-from service.server.watch import Watch
-from service.server.workers import STOPPING, Lifeline, Workers
+from service.server.http_parser import body_memory, host_of
+from service.server.memory_limits import MAX_UNSENT, MemoryLimit
+from service.server.workers import STOP_SIGNALS, ParentMonitor, Workers
 from service.settings import Settings
-from service.waiting import News, WaitingRoom, nothing
+from service.timer import timer_thread
 
-InlineRead = Callable[[], AbstractContextManager[None]]  # inside, what writes or takes long raises NeedsThread
+InlineRead = Callable[[], AbstractContextManager[None]]
+"""Code inside raises NeedsThread if it writes or takes too long."""
 
-__all__ = ("CODES", "Server", "listen", "serve")
+__all__ = ("Server", "listen", "listen_unix", "serve")
 
 log = logging.getLogger("cx.server")
 
-
-UNISON = 0.2  # seconds in which all workers stop listening, before the first client is told to connect anew
-GRACE = 1.0  # seconds in which an idle connection may still send the request it has begun
-PATIENCE = 10.0  # seconds until draining ends, whatever is still running
-DESCRIPTORS = 10_240  # that a process may have open, if the system lets it; macOS gives no more
-MOST = 4_000  # connections of a process, if half of its descriptors are that many; databases and uploads want some too
-AHEAD_OF_CLIENT = (
-    128 * 1024
-)  # bytes of answers that the kernel takes before they can be sent; else megabytes for each client
-AHEAD = 4  # connections that a worker may have more than others before it takes one in at a turn
-AT_ONCE = 64  # that it takes in at a turn
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-LOOK = 1.0  # seconds between two looks at how long connections have had
-REST = 0.5  # seconds without new connections, when one could not be had
-M_MMAP_THRESHOLD, LARGE = -3, 256 * 1024  # as malloc.h has it; bytes of a block
-SELDOM = 60.0  # seconds between two log lines of the same kind
+DRAIN_TIMEOUT = 10.0  # seconds until a stopping worker exits, even if requests are still running
+STOP_ACCEPTING = 0.2  # seconds in which all workers stop accepting; then responses have "Connection: close"
+IDLE_GRACE = 1.0  # seconds in which an idle connection of a stopping worker may still complete a request
+MAX_DESCRIPTORS = 10_240  # of a process, if the system allows it; the limit of macOS
+MAX_CONNECTIONS = 4_000  # of a process; at most half of its descriptors, since databases and uploads need some
+UNSENT_IN_KERNEL = 128 * 1024  # bytes of a response in the kernel's send buffer, which would take megabytes for each
+ACCEPT_LEAD = 4  # connections that a worker may have more than the others before it accepts one at a time
+MAX_ACCEPTS = 64  # connections accepted in one iteration
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+ACCEPT_PAUSE = 0.5  # seconds without accepting after the system is out of resources
+CHECK_INTERVAL = 1.0  # seconds between two checks of the connections' time limits
+M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 256 * 1024  # from malloc.h; bytes
+LOG_INTERVAL = 60.0  # seconds between two log lines of the same kind
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]
-    """A waitress server on a socket that is bound already, which drains when told to.
+    """A waitress server on a bound socket, which drains its connections when it stops.
 
-    A new connection is always taken: when there is no room, those are closed that can best be spared. There is no limit
-    for one address, since everybody behind a proxy has the same, and whoever means harm has many.
+    New connections are always accepted. At the limit, the least useful ones are closed (`Connection.eviction_key`).
+    There is no limit per address: all clients behind a proxy share one, and an attacker has many.
     """
 
     channel_class = Connection
@@ -71,169 +76,180 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
     def __init__(
         self,
-        application: Any,
+        application: WSGIApplication,
         sock: socket.socket,
         settings: Settings,
-        news: News = nothing,
+        changes: ChangeFeed = no_changes,
         inline_read: InlineRead | None = None,
         transaction: Transaction | None = None,
+        counts: ConnectionCounts | None = None,
+        release_lock: Callable[[], object] = bool,
     ) -> None:
         adjustments = Adjustments(
             threads=settings.threads,
             ident=None,
             max_request_header_size=32 * 1024,
             max_request_body_size=sys.maxsize,  # each operation has its own limit
-            clear_untrusted_proxy_headers=False,  # origins knows whom to believe
+            clear_untrusted_proxy_headers=False,  # see http/client_address.py
         )
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(settings.threads)
-        where = (sock.family, sock.type, sock.proto, sock.getsockname())
-        self.room = min(MOST, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
-        self.find = getattr(application, "find", None)  # a plain WSGI application does not tell
+        self.max_connections = min(MAX_CONNECTIONS, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
+        self.find_route = getattr(application, "find", None)  # other WSGI applications have no routes
         public = urlsplit(settings.public_url)
         self.public_host = host_of(public.scheme, public.netloc) if settings.public_url else ""
-        self.waiting = WaitingRoom(news, Connection.call_back, self.room // 2)
-        self.unsent = Room(UNSENT)
-        self.watch = Watch()
+        self.suspended = SuspendedRequests(changes, Connection.resume, self.max_connections // 2)
+        self.unsent_memory = MemoryLimit(MAX_UNSENT)
+        self.counts = counts or ConnectionCounts()
+        self.release_lock = release_lock
+        self.event_loop = EventLoop()
         self.inline_read = inline_read
         self.group_commit = GroupCommit(transaction, self.add_task, self.pull_trigger) if transaction else None
-        self.large_bodies: set[Connection] = set()  # which receive one of more than 16 KiB
-        self.made: list[tuple[Connection, Answer | None]] = []
+        supported: dict[Runs, object] = {"read": inline_read, "write": transaction}
+        self.can_run = {runs for runs, support in supported.items() if support}
+        self.large_bodies: set[Connection] = set()  # connections that are receiving more than 16 KiB
+        self.ready: list[tuple[Connection, Exchange | None]] = []  # responses to send at the end of the iteration
         self._thread = 0
-        self._rests_until = self._looks_at = 0.0
-        self._told: dict[str, float] = {}
-        about = {"dispatcher": dispatcher, "adj": adjustments, "sockinfo": where, "bind_socket": False}
-        super().__init__(application, self.watch, True, sock, **about)
+        self._paused_until = self._next_check = 0.0
+        self._next_log: dict[str, float] = {}
+        bound = (sock.family, sock.type, sock.proto, sock.getsockname())
+        options = {"dispatcher": dispatcher, "adj": adjustments, "sockinfo": bound, "bind_socket": False}
+        super().__init__(application, self.event_loop, True, sock, **options)
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
-        """Serve until `is_over`, then take no more connections, answer what was asked, and return."""
+        """Serve until `is_over` returns True, then stop accepting, complete all requests, and return."""
         self._thread = threading.get_ident()
         while not is_over():
-            self._turn(1.0)
-        self.handle_accepted_already()
-        self.waiting.close()
+            self._run_once(1.0)
+        self.accept_pending()
+        self.release_lock()
+        self.suspended.close()
         begun = time.monotonic()
-        while self.active_channels and time.monotonic() - begun < PATIENCE:
-            self._turn(0.05)
-            self.draining = time.monotonic() - begun > UNISON
+        while self.active_channels and time.monotonic() - begun < DRAIN_TIMEOUT:
+            self._run_once(0.05)
+            self.draining = time.monotonic() - begun > STOP_ACCEPTING
             for channel in list(self.active_channels.values()):
-                if channel.is_idle() and time.monotonic() - begun > GRACE:
+                if channel.is_idle() and time.monotonic() - begun > IDLE_GRACE:
                     channel.handle_close()
         if self.group_commit:
             self.group_commit.stop()
         self.task_dispatcher.shutdown(timeout=1)
-        self.asyncore.close_all(self.watch)
-        self.watch.close()
+        self.asyncore.close_all(self.event_loop)
+        self.event_loop.close()
 
-    def handle_accepted_already(self) -> None:
-        """Take in the connections that the kernel accepted for us; closing the socket would reset them."""
-        while self.take_in():
+    def accept_pending(self) -> None:
+        """Accept the connections that are complete in the kernel, then close the socket, which would reset them."""
+        while self.accept_connection():
             pass
         self.accepting = False
         self.del_channel()
         self.socket.close()
 
-    def give(self) -> None:
-        """Send what was answered in this turn, so that no client wakes up, and takes the processor, between answers."""
-        for channel, answer in self.made:
-            channel.give(answer)
-            self.watch.wake(channel)  # it may have read the next request already
-        self.made.clear()
+    def send_ready(self) -> None:
+        """Send the responses of this iteration together: a client that wakes up competes for the processor."""
+        for channel, exchange in self.ready:
+            channel.send_response(exchange)
+        self.ready.clear()
 
     def pull_trigger(self) -> None:
-        """Have the thread of the server look around; in that thread it does anyway."""
+        """Wake the event loop from another thread."""
         if threading.get_ident() != self._thread:
             super().pull_trigger()
 
-    def add_task(self, channel: Connection) -> None:
-        self.watch.wake(channel)
-        super().add_task(channel)
-
     @property
     def is_busy(self) -> bool:
-        """Whether it takes no connections now, and will later."""
-        return time.monotonic() < self._rests_until
+        """Whether accepting is paused (see `EventLoop`)."""
+        return time.monotonic() < self._paused_until
 
     def readable(self) -> bool:
         return bool(self.accepting) and not self.is_busy
 
     def handle_accept(self) -> None:
-        """Take in a connection, and more of those that wait unless other workers have fewer."""
-        fair = metrics.board.elsewhere() + AHEAD - len(self.active_channels)
-        for _ in range(int(max(1, min(fair, AT_ONCE)))):
-            if not self.take_in() or self.is_busy:
+        """Accept a connection, and more pending ones until this worker has its share."""
+        share = self.counts.average_of_others() + ACCEPT_LEAD - len(self.active_channels)
+        for _ in range(int(max(1, min(share, MAX_ACCEPTS)))):
+            if not self.accept_connection() or self.is_busy:
                 break
 
+    def getsockname(self) -> tuple[str, str]:
+        return (UNIX, "") if self.family == socket.AF_UNIX else super().getsockname()
+
     def set_socket_options(self, conn: socket.socket) -> None:
+        if self.family == socket.AF_UNIX:  # which has none of these options
+            return
         super().set_socket_options(conn)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD_OF_CLIENT)
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL)
 
-    def take_in(self) -> bool:
-        """Take in a connection; whether there may be another."""
+    def accept_connection(self) -> bool:
+        """Accept a connection. Returns False if no more are pending."""
         try:
             accepted = self.accept()
             if accepted is None:
                 return False
             self.set_socket_options(accepted[0])
-        except OSError as error:  # macOS: also of a client that has gone
-            if error.errno in EXHAUSTED:
-                self._warn("cannot take a connection: %s", error.strerror)
-                self._rests_until = time.monotonic() + REST
-                return self._make_room()
+        except OSError as error:  # on macOS also if the client has gone
+            if error.errno in OUT_OF_RESOURCES:
+                self._warn("cannot accept a connection: %s", error.strerror)
+                self._paused_until = time.monotonic() + ACCEPT_PAUSE
+                return self._evict()
             return False
-        if len(self.active_channels) >= self.room:
-            self._warn("%s connections, no room for more: closing those that have asked nothing for long", self.room)
-            if not self._make_room():
-                self._rests_until = time.monotonic() + REST
-        self.channel_class(self, accepted[0], accepted[1], self.adj, map=self.watch)
+        if len(self.active_channels) >= self.max_connections:
+            self._warn("limit of %s connections reached: closing the longest idle ones", self.max_connections)
+            if not self._evict():
+                self._paused_until = time.monotonic() + ACCEPT_PAUSE
+        address = (UNIX, 0) if self.family == socket.AF_UNIX else accepted[1]
+        self.channel_class(self, accepted[0], address, self.adj, map=self.event_loop)
         return True
 
-    def _make_room(self) -> bool:
-        """Close some of the connections that can best be spared; whether there are any."""
-        spare = sorted(
-            (channel for channel in self.active_channels.values() if not channel.requests), key=Connection.worth
+    def _evict(self) -> bool:
+        """Close the least useful connections that have no request in progress. Returns False if there are none."""
+        candidates = sorted(
+            (channel for channel in self.active_channels.values() if not channel.requests), key=Connection.eviction_key
         )
-        for channel in spare[: 1 + self.room // 32]:
+        for channel in candidates[: 1 + self.max_connections // 32]:
             channel.handle_close()
-        return bool(spare)
+        return bool(candidates)
 
-    def make_room_for_body(self, count: int) -> None:
-        """Refuse the largest and slowest bodies, until there is room for some more bytes of another."""
-        while count > body_room.left and self.large_bodies:
+    def free_body_memory(self, count: int) -> None:
+        """Refuse the largest and slowest bodies until `count` bytes are available for others."""
+        while count > body_memory.available and self.large_bodies:
             now = time.monotonic()
-            max(self.large_bodies, key=lambda connection: connection.slowness(now)).refuse_body()
+            max(self.large_bodies, key=lambda connection: connection.body_cost(now)).refuse_body()
 
-    def _look(self, now: float) -> None:
-        """Close the connections whose clients have had their time."""
+    def _close_overdue(self, now: float) -> None:
+        """Close the connections that have exceeded a time limit."""
         for channel in list(self.active_channels.values()):
             if channel.is_overdue(now):
                 channel.handle_close()
 
-    def _turn(self, timeout: float) -> None:
-        with logs.lines.held():
-            self.watch.ask()
-            self.watch.turn(0.0 if self.made else timeout)
-            self.give()
+    def _run_once(self, timeout: float) -> None:
+        """One iteration of the event loop; waits at most `timeout` seconds for events."""
+        with logs.handler.buffered():
+            self.event_loop.refresh()
+            self.event_loop.run_once(0.0 if self.ready else timeout)
+            self.send_ready()
         threads = self.task_dispatcher
-        queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # beyond those that are free
+        queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # free threads take the rest
         queued += self.group_commit.count() if self.group_commit else 0
-        metrics.board.tell(len(self.active_channels), queued, self.waiting.count())
+        connections = len(self.active_channels)
+        self.counts.set(connections)
+        metrics.shared.set_gauges(connections, queued, self.suspended.count())
         now = time.monotonic()
-        if now >= self._looks_at:
-            self._looks_at = now + LOOK
-            self._look(now)
+        if now >= self._next_check:
+            self._next_check = now + CHECK_INTERVAL
+            self._close_overdue(now)
 
-    def _warn(self, text: str, *values: Any) -> None:
-        """Say it in the log, unless it was said lately."""
+    def _warn(self, message: str, *values: object) -> None:
+        """Log a warning, at most once per LOG_INTERVAL."""
         now = time.monotonic()
-        if now >= self._told.get(text, 0.0):
-            self._told[text] = now + SELDOM
-            log.warning(text, *values)
+        if now >= self._next_log.get(message, 0.0):
+            self._next_log[message] = now + LOG_INTERVAL
+            log.warning(message, *values)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises OSError when the address is taken or not ours."""
+    """A listening socket. Raises OSError when the address is in use or not local."""
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, proto)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -242,65 +258,104 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+def listen_unix(path: Path, mode: int) -> socket.socket:
+    """A listening Unix socket. A socket on which no process listens is replaced. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if is_abandoned(path):
+            path.unlink(missing_ok=True)
+        sock.bind(str(path))
+        path.chmod(mode)  # before `listen`: until then, connections are refused
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a path is a socket on which no process listens."""
+    if not path.is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)  # a full queue of a slow process is not an abandoned socket
+        return client.connect_ex(str(path)) == errno.ECONNREFUSED
+
+
 def serve(
-    make_application: Callable[[], Any],
+    make_application: Callable[[], Middleware],
     sock: socket.socket,
     settings: Settings,
-    news: News = nothing,
+    changes: ChangeFeed = no_changes,
     inline_read: InlineRead | None = None,
     transaction: Transaction | None = None,
+    release_lock: Callable[[], object] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status. Applications are made in the workers: nothing may be open yet."""
+    """Serve until SIGTERM or SIGINT. Returns the exit status.
+
+    Applications are made in the workers, after the fork: database connections must not be open before it.
+    `release_lock` is called when no more connections are accepted, before the requests in progress are complete, and in
+    every worker when it starts.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _descriptors(soft) < _descriptors(hard):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors(hard), hard))
+    counts = ConnectionCounts(settings.workers)
 
-    def work(lifeline: int | None = None) -> int:
+    release_lock = release_lock or bool
+
+    def work(parent_pipe: int | None = None) -> int:
+        if parent_pipe is not None:
+            release_lock()
+
         def make_server() -> Server:
-            return Server(make_application(), sock, settings, news, inline_read, transaction)
+            return Server(make_application(), sock, settings, changes, inline_read, transaction, counts, release_lock)
 
-        return _work(settings, make_server, lifeline)
+        return _work(settings, make_server, parent_pipe)
 
     if settings.workers == 1:
         return work()
-    return Workers(work, sock, settings.workers).run()
+    return Workers(work, sock, counts, release_lock).run()
 
 
 def _descriptors(limit: int) -> int:
-    """How many descriptors we open under a limit of the system's."""
-    return DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, DESCRIPTORS)
+    """The number of descriptors to use under a limit of the system."""
+    return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MAX_DESCRIPTORS)
 
 
-def _give_memory_back() -> None:
-    """Let the system have large blocks again once they are free (mallopt(3), where there is one).
+def _return_freed_memory() -> None:
+    """Make free() return large blocks to the system (mallopt(3); not on every system).
 
-    A password takes 19 MiB to hash, a picture more to read; each thread would keep as much ever after.
+    Hashing a password takes 19 MiB, and decoding a picture more. Otherwise each thread keeps that much.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
-def _work(settings: Settings, make_server: Callable[[], Server], lifeline: int | None) -> int:
-    stop = threading.Event()
+def _work(settings: Settings, make_server: Callable[[], Server], parent_pipe: int | None) -> int:
+    """Serve in this process until a stop signal. Returns the exit status."""
+    stopping = threading.Event()
     servers: list[Server] = []
 
-    def be_told(*_: Any) -> None:
-        if not stop.is_set():  # a second signal may find us inside of it
-            stop.set()
+    def stop(number: int = 0, frame: FrameType | None = None) -> None:
+        if not stopping.is_set():  # a second signal may interrupt `set`
+            stopping.set()
         for server in servers:
-            with contextlib.suppress(OSError):  # it is closed already
-                server.trigger.pull_trigger()  # the kernel is asked on after a signal
+            with contextlib.suppress(OSError):  # already closed
+                server.trigger.pull_trigger()  # Python resumes select() after a signal
 
-    for number in STOPPING:
-        signal.signal(number, be_told)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    _give_memory_back()
-    threading.stack_size(4 * 1024 * 1024)  # musl's 128 KiB would not survive deeply nested JSON
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits its turn
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    _return_freed_memory()
+    threading.stack_size(4 * 1024 * 1024)  # musl's default of 128 KiB is too small for deeply nested JSON
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
     servers.append(make_server())
-    if lifeline is not None:
-        Lifeline(lifeline, servers[0].watch, be_told)
-    with asking(settings, stop):
-        servers[0].run_until(stop.is_set)
+    if parent_pipe is not None:
+        ParentMonitor(parent_pipe, servers[0].event_loop, stop)
+    is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
+    timers = timer_thread(stopping) if is_first else contextlib.nullcontext()
+    with history.recording(stopping), reply_threads(settings, stopping), timers:
+        servers[0].run_until(stopping.is_set)
     return 0

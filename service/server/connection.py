@@ -1,115 +1,115 @@
-"""A connection of a client: one request after the other, each in its time, answered or refused in our envelope."""
+"""A client connection: receives requests one after the other, with time limits, and sends the responses."""
 
 import contextlib
 import logging
 import socket
 import time
-from typing import Any
 
 from waitress.buffers import OverflowableBuffer, TempfileBasedBuffer
 from waitress.channel import ClientDisconnected, HTTPChannel
 
 from service import db
-from service.operations import Runs
-from service.server.answers import Answer
-from service.server.reading import SMALL_BODY, Request
-from service.server.unsent import Rest
-from service.waiting import Pause
+from service.api.long_poll import Suspend
+from service.api.operations import Runs
+from service.server.exchange import Exchange
+from service.server.http_parser import SMALL_BODY, Request
+from service.server.memory_limits import UnsentData, UnsentFile
 
 log = logging.getLogger("cx.server")
 
-IDLE = 75.0  # seconds in which nothing need be asked; reverse proxies let go after 60, and should be first
-HEADER = 20.0  # seconds in which the header of a request must be whole, however slowly it comes
-SLACK = 30.0  # seconds that a client may be behind the least rate for a body
-RATE = 1024  # bytes a second, of the last seconds: each byte sent is worth its part of a second, up to SLACK
-DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read and dropped, so that the client reads the response
-WHOLE = 300.0  # seconds in which a request must be whole, or an answer read to its end
-UNREAD = 30.0  # seconds in which a client must read on
-TOGETHER = 0.002  # seconds in which an answer waits for others of its turn
+# Time limits, in seconds
+IDLE_TIMEOUT = 75.0  # without a request; reverse proxies close idle connections after 60, and should be first
+HEADER_TIMEOUT = 20.0  # until the header of a request is complete
+REQUEST_TIMEOUT = 300.0  # until a request is complete, or a response is read
+READ_TIMEOUT = 30.0  # without progress while the client reads a response
+BODY_SLACK = 30.0  # that a client may be behind MIN_BODY_RATE
+
+MIN_FILE_RATE = 32 * 1024  # bytes a second, on average, at which a client must read a file
+
+MIN_BODY_RATE = 1024  # bytes a second, measured over the last BODY_SLACK seconds
+MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, so that the client reads the response
+MAX_SEND_DELAY = 0.002  # seconds that a response waits for others of the same iteration
 
 
 class Connection(HTTPChannel):  # type: ignore[misc]
-    """What waitress calls a channel.
+    """A channel of waitress, with limits.
 
-    `requests` holds the one request that is being answered, `request` one that is still coming, `unread` the bytes that
-    follow; they are looked at when the answer is out. So a client that sends requests without reading answers makes us
-    hold one answer, and of its requests no more than what one read brings.
+    `requests` holds the request in progress, `request` the one that is being received, and `unparsed` the bytes after
+    it, which are parsed when the response is sent. So a client that sends requests and reads no responses takes the
+    memory of one response and one read.
     """
 
     request: Request | None
     requests: list[Request]
-    is_aside = False
-    was_answered = False
-    unread = b""
-    held = 0  # bytes of the room for unsent responses
-    discards = False  # the last response is out, and the client may still be sending the body that it refuses
-    discarded = 0
+    is_busy = False  # see `EventLoop`
+    is_suspended = False
+    has_responded = False
+    unparsed = b""
+    file_time = 0.0  # seconds that the file in the response may take in addition
+    reserved = 0  # bytes of the server's `unsent_memory`
+    discards = False  # the response is sent, and the client may still be sending the refused body
+    discarded = 0  # bytes
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self.since = self.moved = time.monotonic()  # the step it is at (see `is_overdue`) began; bytes went out
-        self.due = self.progressed = self.since  # more of a body must have come; the last 16 KiB of it were complete
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether another thread may change what there is to read and write: one that answers, unless it has ended.
-
-        `requests` comes first: an answer is told to be the last one before its request is taken off them.
-        """
-        return bool((self.requests and not self.is_aside) or self.total_outbufs_len or self.close_when_flushed)
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        now = time.monotonic()
+        self.since = now  # the current step began (see `is_overdue`)
+        self.last_sent = now  # bytes were sent
+        self.body_due = now  # more of a body must have been received
+        self.last_progress = now  # the last 16 KiB of a body were complete
 
     def is_idle(self) -> bool:
-        """Whether nothing was asked and nothing is on its way out."""
-        return not (self.requests or self.request or self.unread or self.total_outbufs_len)
+        """Whether there is no request, and no response to send."""
+        return not (self.requests or self.request or self.unparsed or self.total_outbufs_len)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client has had the time that there is for what it is at."""
+        """Whether the client has exceeded the time limit of the current step."""
         spent = now - self.since
         if self.total_outbufs_len:
-            return spent > WHOLE or min(spent, now - self.moved) > UNREAD
+            return spent > REQUEST_TIMEOUT + self.file_time or min(spent, now - self.last_sent) > READ_TIMEOUT
         if self.requests:
-            return False  # the next step is ours
+            return False  # the server is working
         if self.discards:
-            return spent > WHOLE or now > self.due
+            return spent > REQUEST_TIMEOUT or now > self.body_due
         if self.request is None:
-            return min(spent, now - self.moved) > IDLE
+            return min(spent, now - self.last_sent) > IDLE_TIMEOUT
         if not self.request.headers_finished:
-            return spent > HEADER
-        return spent > WHOLE or now > self.due
+            return spent > HEADER_TIMEOUT
+        return spent > REQUEST_TIMEOUT or now > self.body_due
 
-    def worth(self) -> tuple[Any, ...]:
-        """What is lost when it is closed; the least comes first: who has asked nothing yet, for the longest time."""
+    def eviction_key(self) -> tuple[bool | float, ...]:
+        """Sorts connections by what closing them would lose; those that sent no request for the longest time first."""
         is_sending = self.request is not None and self.request.headers_finished
         is_receiving = bool(self.total_outbufs_len)
-        return not self.discards, is_receiving, is_sending, self.was_answered, max(self.since, self.moved)
+        return not self.discards, is_receiving, is_sending, self.has_responded, max(self.since, self.last_sent)
 
     def received(self, data: bytes) -> bool:
-        """Take in what came, one request at a time. Only in the thread of the server."""
-        self.unread += data
+        """Parse received data, one request at a time. Called in the thread of the event loop only."""
+        self.unparsed += data
         if self.discards:
             self._discard()
-        while self.unread and not (self.requests or self.total_outbufs_len or self.is_ending()):
+        while self.unparsed and not (self.requests or self.total_outbufs_len or self.is_closing()):
             if self.request is None:
-                self.request = Request(self.adj, self.server.find, self.server.public_host)
-                self.since = self.progressed = time.monotonic()
-                self.due = self.since + SLACK
+                self.request = Request(self.adj, self.server.find_route, self.server.public_host)
+                self.since = self.last_progress = time.monotonic()
+                self.body_due = self.since + BODY_SLACK
             request, in_body = self.request, self.request.headers_finished
             if in_body:
-                self.server.make_room_for_body(len(self.unread))
+                self.server.free_body_memory(len(self.unparsed))
                 if self.request is not request:
-                    break  # its own body had to go
-            count = request.received(self.unread)
-            self.unread = self.unread[count:]
+                    break  # this body was refused
+            count = request.received(self.unparsed)
+            self.unparsed = self.unparsed[count:]
             if request.completed:
-                self._finish()
+                self._complete_request()
             elif in_body:
                 self._note_progress(request, count)
             elif request.expect_continue and request.headers_finished:
                 self.send_continue()
         return True
 
-    def _finish(self) -> None:
-        """Answer the request that is complete, or that is refused before it is."""
+    def _complete_request(self) -> None:
+        """Process the request, which is complete or refused."""
         request, self.request = self.request, None
         self.server.large_bodies.discard(self)
         if request and not request.empty:
@@ -117,56 +117,55 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.begin(request)
 
     def _note_progress(self, request: Request, count: int) -> None:
-        """Note that some more bytes of a body have come."""
+        """Record that bytes of a body were received."""
         now = time.monotonic()
-        self.due = min(self.due + count / RATE, now + SLACK)
+        self.body_due = min(self.body_due + count / MIN_BODY_RATE, now + BODY_SLACK)
         if request.body_bytes_received % SMALL_BODY < count:
-            self.progressed = now
-        if request.held:
+            self.last_progress = now
+        if request.reserved:
             self.server.large_bodies.add(self)
 
-    def slowness(self, now: float) -> float:
-        """How large its body is and how slowly it comes, in bytes times seconds since 16 KiB of it were complete."""
-        return self.request.held * (now - self.progressed) if self.request else 0.0
+    def body_cost(self, now: float) -> float:
+        """How much memory the body takes, and for how long: bytes × seconds since its last complete 16 KiB."""
+        return self.request.reserved * (now - self.last_progress) if self.request else 0.0
 
     def refuse_body(self) -> None:
-        """Answer 503 to a request whose body has to make room for others."""
+        """Respond with 503 to the request that is being received, to free its memory."""
         if self.request:
-            self.request.refuse_for_want_of_room()
-        self._finish()
+            self.request.refuse_body()
+        self._complete_request()
 
     def _discard(self) -> None:
-        """Drop what comes after the last response, until the client closes or has had its time."""
-        count, self.unread = len(self.unread), b""
-        self.due = min(self.due + count / RATE, time.monotonic() + SLACK)
+        """Drop what is received after the last response, until the client closes or exceeds a limit."""
+        count, self.unparsed = len(self.unparsed), b""
+        self.body_due = min(self.body_due + count / MIN_BODY_RATE, time.monotonic() + BODY_SLACK)
         self.discarded += count
-        if self.discarded > DISCARDED:
+        if self.discarded > MAX_DISCARDED:
             self.handle_close()
 
     def begin(self, request: Request) -> None:
-        """Have a request answered: on the event loop if it reads, in a group commit if it writes, else in a thread.
+        """Process a request: reads on the event loop, writes in a group commit, others in a thread of the pool.
 
-        A read that turns out to write, or to take long, is begun anew in a thread.
+        A read that turns out to write, or to take long, is restarted in a thread.
         """
         server, request.begun = self.server, time.monotonic()
         runs = self.runs(request)
         try:
             if runs == "read":
                 with server.inline_read():
-                    server.made.append((self, self.make()))
+                    server.ready.append((self, self.process()))
             elif runs == "write":
                 self.since = request.begun
-                self.server.watch.wake(self)
-                server.group_commit.add(Answer(self, request))
+                server.group_commit.add(Exchange(self, request))
             else:
                 server.add_task(self)
         except db.NeedsThread:
             server.add_task(self)
-        if server.made and self.since - server.made[0][0].since > TOGETHER:
-            server.give()
+        if server.ready and self.since - server.ready[0][0].since > MAX_SEND_DELAY:
+            server.send_ready()
 
     def runs(self, request: Request) -> Runs:
-        """Where a request runs: as its operation declares, as far as the database allows, and its body is small."""
+        """Where a request runs: as its operation declares, if the database supports it and the body is small."""
         operation = request.route.operation if request.route else None
         if request.error or (request.route and operation is None):
             runs: Runs = "read"
@@ -174,130 +173,148 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             runs = "slow"
         else:
             runs = operation.runs or "slow"
-        can = {"read": self.server.inline_read, "write": self.server.group_commit}
-        return runs if can.get(runs) else "slow"
+        return runs if runs in self.server.can_run else "slow"
 
-    def is_ending(self) -> bool:
-        """Whether no more requests are answered here."""
+    def is_closing(self) -> bool:
+        """Whether no further requests are processed."""
         return bool(self.will_close or self.close_when_flushed or self.discards or not self.connected)
 
     def readable(self) -> bool:
-        """Whether to read on, after what was read already; aside, to see the client go, but not on and on."""
-        if self.unread:
+        """Whether to read from the socket, after parsing received data; while suspended, to notice a disconnect."""
+        if self.unparsed:
             self.received(b"")
         if self.discards:
             return not self.will_close
-        return not (self.unread or self.total_outbufs_len or self.is_ending() or (self.requests and not self.is_aside))
+        is_processing = self.requests and not self.is_suspended
+        return not (self.unparsed or self.total_outbufs_len or self.is_closing() or is_processing)
 
     def service(self) -> None:
-        """Answer a request whose turn has come in a thread."""
-        self.see_who_is_there()
-        self.answer()
+        """Process the request in a thread of the pool."""
+        self.check_client()
+        self.send_response(self.process())
         self.server.pull_trigger()
 
-    def answer(self) -> None:
-        """Answer a request, or put it aside if it waits."""
-        self.give(self.make())
+    def process(self) -> Exchange | None:
+        """Process the request; returns the exchange with its response, or None if the request was suspended.
 
-    def make(self) -> Answer | None:
-        """The answer to a request, for `give`; none if it was put aside. For who has gone, nothing is done."""
+        Does nothing if the client has disconnected.
+        """
         self.since = time.monotonic()
-        answer = Answer(self, self.requests[0])
+        exchange = Exchange(self, self.requests[0])
         try:
             if self.connected:
-                answer.make()
-        except Pause as pause:
-            self.is_aside = True
-            self.server.waiting.admit(self, pause)
+                exchange.make()
+        except Suspend as suspend:
+            self.is_suspended = True
+            self.server.event_loop.wake(self)
+            self.server.suspended.admit(self, suspend)
             if not self.connected:
-                self.server.waiting.leave(self)
+                self.server.suspended.leave(self)
             return None
-        except Exception:  # beyond what the application answers itself
+        except Exception:  # of the application, outside of its own error handling
             log.exception("a request failed")
-            answer.is_last = True
-        return answer
+            exchange.is_last = True
+        return exchange
 
-    def give(self, answer: Answer | None) -> None:
-        """Send an answer, as far as the client takes it at once."""
-        if answer is None:
+    def send_response(self, exchange: Exchange | None) -> None:
+        """Send a response, as much as the kernel accepts; the event loop sends the rest."""
+        if exchange is None:
             return
-        for piece in answer.pieces if self.connected else ():
+        for piece in exchange.pieces if self.connected else ():
             self.write_soon(piece)
-        self._give_back(self.total_outbufs_len)
-        self.was_answered, self.since = True, time.monotonic()
-        answer.request.close()
-        if answer.request.is_incomplete and self.connected:
-            self.due, self.discards = self.since + SLACK, True
+        self._send_file(exchange.file)
+        if self.reserved:
+            self._release_memory(self.total_outbufs_len)
+        self.has_responded, self.since = True, time.monotonic()
+        exchange.request.close()
+        if exchange.request.is_incomplete and self.connected:
+            self.body_due, self.discards = self.since + BODY_SLACK, True
             self._end_sending()
         else:
-            self.close_when_flushed |= answer.is_last or not self.connected
+            self.close_when_flushed |= exchange.is_last or not self.connected
         self.requests = []
+        self.server.event_loop.wake(self)
+
+    def _send_file(self, file: UnsentFile | None) -> None:
+        """Let the event loop send a file after the pieces."""
+        self.file_time = len(file) / MIN_FILE_RATE if file else 0.0
+        with self.outbuf_lock:
+            if file and self.connected:
+                self.outbufs += [file, OverflowableBuffer(self.adj.outbuf_overflow)]
+                self.total_outbufs_len += len(file)
+            elif file:
+                file.close()
+
+    def abort(self) -> None:
+        """Close the connection without a response. Callable from any thread."""
+        self.will_close = True
+        self.server.event_loop.wake(self)
 
     def _end_sending(self) -> None:
-        """Tell a client whose body is discarded that nothing follows the response, when all of it is out."""
+        """Shut down sending when the response is sent and the client's body is being discarded."""
         if self.discards and not self.total_outbufs_len:
-            with contextlib.suppress(OSError, AttributeError):  # it has gone, or is closed by now
+            with contextlib.suppress(OSError, AttributeError):  # the client has disconnected, or the socket is closed
                 self.socket.shutdown(socket.SHUT_WR)
 
     def write_soon(self, data: bytes) -> None:
-        """Send what the kernel takes at once, and keep the rest."""
+        """Send what the kernel accepts, and buffer the rest."""
         with self.outbuf_lock:
             try:
                 sent = 0 if self.total_outbufs_len else self.send(data, do_close=False)
-                self.moved = time.monotonic()
+                self.last_sent = time.monotonic()
                 if sent < len(data):
-                    self._keep(memoryview(data)[sent:])
-            except (OSError, ClientDisconnected):  # it has gone, or there is no disk for the rest of a large answer
+                    self._buffer(memoryview(data)[sent:])
+            except (OSError, ClientDisconnected):  # disconnected, or no disk space for the rest
                 self.will_close = True
 
-    def _keep(self, rest: memoryview) -> None:
-        """Keep the rest of a response; in a temporary file when there is no room for it in memory."""
-        missing = self.total_outbufs_len + len(rest) - self.held
-        if missing <= 0 or self.take_room(missing):
-            kept: Any = Rest(rest)
+    def _buffer(self, rest: memoryview) -> None:
+        """Buffer the rest of a response: in memory, or in a temporary file if the limit of unsent memory is reached."""
+        missing = self.total_outbufs_len + len(rest) - self.reserved
+        if missing <= 0 or self.reserve_memory(missing):
+            buffer: UnsentData | TempfileBasedBuffer = UnsentData(rest)
         else:
-            kept = TempfileBasedBuffer()
+            buffer = TempfileBasedBuffer()
             try:
-                kept.append(rest)
+                buffer.append(rest)
             except OSError:
-                kept.close()
+                buffer.close()
                 raise
-        self.outbufs += [kept, OverflowableBuffer(self.adj.outbuf_overflow)]  # waitress writes into the last one
+        self.outbufs += [buffer, OverflowableBuffer(self.adj.outbuf_overflow)]  # waitress appends to the last one
         self.current_outbuf_count = 0
         self.total_outbufs_len += len(rest)
 
-    def take_room(self, count: int) -> bool:
-        """Take room for bytes of a response that wait until the client reads them; False if there is not enough."""
+    def reserve_memory(self, count: int) -> bool:
+        """Reserve memory for an unsent response. Returns False if there is not enough."""
         with self.outbuf_lock:
-            taken: bool = self.server.unsent.take(count)
-            self.held += count * taken
-            return taken
+            reserved: bool = self.server.unsent_memory.reserve(count)
+            self.reserved += count * reserved
+            return reserved
 
-    def _give_back(self, needed: int) -> None:
-        """Give back the room beyond what is needed."""
+    def _release_memory(self, needed: int) -> None:
+        """Release the reserved memory beyond `needed` bytes."""
         with self.outbuf_lock:
-            if self.held > needed:
-                self.server.unsent.take(needed - self.held)
-                self.held = needed
+            if self.reserved > needed:
+                self.server.unsent_memory.release(self.reserved - needed)
+                self.reserved = needed
 
-    def see_who_is_there(self) -> None:
-        """Note whether the client has reset the connection; one that merely sends no more may still read."""
+    def check_client(self) -> None:
+        """Note whether the client has reset the connection. One that has only shut down sending may still read."""
         try:
             self.socket.recv(1, socket.MSG_PEEK)
-        except (ConnectionError, AttributeError):  # closed by now
+        except (ConnectionError, AttributeError):  # reset, or closed here
             self.connected = False
-        except OSError:  # there is nothing to read
+        except OSError:  # nothing to read
             pass
 
-    def call_back(self) -> None:
-        """Let a request that waits be answered now."""
-        self.is_aside = False
+    def resume(self) -> None:
+        """Process a suspended request again, in a thread."""
+        self.is_suspended = False
         self.server.add_task(self)
 
     def handle_close(self) -> None:
-        """Close; what was sent and not read is read away first, else the kernel takes our last answer back.
+        """Close the connection, after reading pending data: otherwise the kernel resets it and drops the last response.
 
-        Waitress closes twice when a client goes away while there is something to read.
+        Waitress calls this twice when a client disconnects while there is data to read.
         """
         if self.socket is None:
             return
@@ -307,17 +324,17 @@ class Connection(HTTPChannel):  # type: ignore[misc]
                 if not self.socket.recv(65536):
                     break
         super().handle_close()
-        self._give_back(0)
-        self.unread = b""
+        self._release_memory(0)
+        self.unparsed = b""
         self.server.large_bodies.discard(self)
         if self.request is not None:
             self.request.close()
-        self.server.waiting.leave(self)
+        self.server.suspended.leave(self)
 
     def _flush_some(self, do_close: bool = True) -> bool:
         sent = bool(super()._flush_some(do_close))
         if sent:
-            self.moved = time.monotonic()
-            self._give_back(self.total_outbufs_len)
+            self.last_sent = time.monotonic()
+            self._release_memory(self.total_outbufs_len)
             self._end_sending()
         return sent

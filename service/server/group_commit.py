@@ -1,4 +1,4 @@
-"""Group commit: the writes of several requests in one transaction, and so one wait for the disk for all of them."""
+"""Group commit: the writes of several requests in one transaction, which waits for the disk once."""
 
 import contextlib
 import logging
@@ -8,155 +8,156 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from service import db, logs
 from service.errors import StorageUnavailable
-from service.server.answers import Answer
+from service.server.exchange import Channel, Exchange
 
 log = logging.getLogger("cx.server")
 
-MOST = 32  # requests in a transaction
-LONGEST = 0.005  # seconds after which a transaction takes no further request; the others wait for the next one
-PREPARING = 0.005  # seconds after which no further request is prepared before those that are prepared have run
+MAX_REQUESTS = 32  # of a transaction
+MAX_SECONDS = 0.005  # after which a transaction accepts no further request
+MAX_PREPARE_SECONDS = 0.005  # after which no further request is prepared before the prepared ones run
 
-# Opens a transaction, and gives a function that raises if the database has rolled it back by itself.
 Transaction = Callable[[], AbstractContextManager[Callable[[], None]]]
+"""Opens a transaction. The function that it yields raises if the database has rolled it back."""
 
 
 class FairQueue:
-    """Requests that wait, one of each client in turn: with many connections, none gets more than its share."""
+    """A queue of requests in which clients take turns, so that many connections give none of them a larger share."""
 
     def __init__(self) -> None:
-        self._of: dict[str, deque[Answer]] = {}  # by client; who is next comes first
+        self._by_client: dict[str, deque[Exchange]] = {}  # in the order of turns
         self._count = 0
 
-    def add(self, answer: Answer) -> None:
-        """Put a request behind the others of its client."""
-        self._of.setdefault(answer.client, deque()).append(answer)
+    def add(self, exchange: Exchange) -> None:
+        """Append a request to those of its client."""
+        self._by_client.setdefault(exchange.client, deque()).append(exchange)
         self._count += 1
 
-    def take(self) -> Answer:
-        """The next request, of which there is one."""
+    def take(self) -> Exchange:
+        """Remove and return the next request. The queue must not be empty."""
         self._count -= 1
-        client = next(iter(self._of))
-        waiting = self._of.pop(client)
-        answer = waiting.popleft()
+        client = next(iter(self._by_client))
+        waiting = self._by_client.pop(client)
+        exchange = waiting.popleft()
         if waiting:
-            self._of[client] = waiting  # behind all other clients
-        return answer
+            self._by_client[client] = waiting  # after all other clients
+        return exchange
 
     def __len__(self) -> int:
         return self._count
 
 
 class GroupCommit:
-    """A thread that answers requests which write, those of each client in the order in which they were added.
+    """A thread that processes requests which write; those of a client in the order in which they were added.
 
-    Before the transaction it prepares them: reads bodies, finds out who calls. Inside the transaction only their
-    handlers run; responses are made and sent after the commit. What takes long to prepare is begun anew `alone`. If the
-    transaction is lost before its end, nothing of it is stored, and its requests are begun anew, too. If the commit
-    itself fails, they are answered with 503 and not repeated: a disk that failed to sync may report success the next
-    time (PostgreSQL wiki, "Fsync Errors").
+    Requests are prepared before the transaction: decoded and authenticated. Only their handlers run inside; responses
+    are made and sent after the commit. `restart` processes a request from the start in another thread: if preparing it
+    takes long, and if the transaction is lost before its end, in which case nothing of it was stored. If the commit
+    itself fails, its requests get 503 and are not repeated: after a failed fsync, the disk may report success for data
+    that it lost (PostgreSQL wiki, "Fsync Errors"). `wake` wakes the event loop.
     """
 
-    def __init__(self, transaction: Transaction, alone: Callable[[Any], None], wake: Callable[[], None]) -> None:
-        self.transaction, self.alone, self.wake = transaction, alone, wake
-        self._queue: SimpleQueue[Answer | None] = SimpleQueue()
-        self._arrived: deque[Answer] = deque()  # taken from the queue, not prepared
-        self._waiting = FairQueue()  # prepared
+    def __init__(self, transaction: Transaction, restart: Callable[[Channel], None], wake: Callable[[], None]) -> None:
+        self.transaction, self.restart, self.wake = transaction, restart, wake
+        self._queue: SimpleQueue[Exchange | None] = SimpleQueue()
+        self._arrived: deque[Exchange] = deque()  # taken from the queue, not prepared
+        self._prepared = FairQueue()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="group commit", daemon=True)
         self._thread.start()
 
-    def add(self, answer: Answer) -> None:
-        """Have a request answered."""
-        self._queue.put(answer)
+    def add(self, exchange: Exchange) -> None:
+        """Add a request. Callable from any thread."""
+        self._queue.put(exchange)
 
     def count(self) -> int:
         """Returns the number of requests that wait."""
-        return self._queue.qsize() + len(self._arrived) + len(self._waiting)
+        return self._queue.qsize() + len(self._arrived) + len(self._prepared)
 
     def stop(self) -> None:
-        """End the thread when nothing waits any more."""
+        """Stop the thread after all requests are processed."""
         self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while self._arrived or self._waiting or not self._is_stopping:
+        while self._arrived or self._prepared or not self._is_stopping:
             self._take()
-            with logs.lines.held():
+            with logs.handler.buffered():
                 if self._arrived:
                     self._prepare_all()
-                if self._waiting:
+                if self._prepared:
                     self._commit()
         db.close_database()
 
     def _take(self) -> None:
-        """Take what is in the queue; if there is nothing to do, wait until something is."""
+        """Empty the queue; wait for a request if there is nothing else to do."""
         with contextlib.suppress(Empty):
             while not self._is_stopping:
-                answer = self._queue.get(block=not (self._arrived or self._waiting))
-                if answer is None:
+                exchange = self._queue.get(block=not (self._arrived or self._prepared))
+                if exchange is None:
                     self._is_stopping = True
                 else:
-                    self._arrived.append(answer)
+                    self._arrived.append(exchange)
 
     def _prepare_all(self) -> None:
-        """Prepare what has arrived, as far as that takes no longer than it may."""
-        until = time.monotonic() + PREPARING
-        while self._arrived and time.monotonic() < until:
-            self._prepare(self._arrived.popleft())
+        """Prepare the requests that have arrived, for at most MAX_PREPARE_SECONDS."""
+        until = time.monotonic() + MAX_PREPARE_SECONDS
+        with db.inline_snapshot():
+            while self._arrived and time.monotonic() < until:
+                self._prepare(self._arrived.popleft())
 
-    def _prepare(self, answer: Answer) -> None:
-        """Prepare a request; it is answered at once if it is refused."""
+    def _prepare(self, exchange: Exchange) -> None:
+        """Prepare a request; send its response if it needs no transaction, such as an error."""
         try:
             with db.inline_read():
-                goes_on = answer.prepare()
+                needs_transaction = exchange.prepare()
         except db.NeedsThread:
-            self.alone(answer.channel)
+            self.restart(exchange.channel)
             return
-        if goes_on:
-            self._waiting.add(answer)
+        if needs_transaction:
+            self._prepared.add(exchange)
         else:
-            self._give(answer)
+            self._send(exchange)
             self.wake()
 
-    def _give(self, answer: Answer) -> None:
-        """Send a response; where that fails, the connection is closed, and the thread goes on."""
+    def _send(self, exchange: Exchange) -> None:
+        """Send a response. If that fails, the connection is closed, and the thread continues."""
         try:
-            answer.channel.give(answer)
+            exchange.channel.send_response(exchange)
         except Exception:
             log.exception("a response could not be sent")
-            answer.channel.will_close = True
+            exchange.channel.abort()
 
     def _commit(self) -> None:
-        """Run the requests that wait, as many as one transaction takes, and answer them."""
-        ran: list[Answer] = []
+        """Run as many prepared requests as one transaction accepts, commit, and send the responses."""
+        ran: list[Exchange] = []
         is_complete = False
         failure: Exception | None = None
         try:
             with self.transaction() as expect_transaction:
-                until = time.monotonic() + LONGEST
-                while self._waiting and len(ran) < MOST and (not ran or time.monotonic() < until):
-                    ran.append(self._waiting.take())
+                until = time.monotonic() + MAX_SECONDS
+                while self._prepared and len(ran) < MAX_REQUESTS and (not ran or time.monotonic() < until):
+                    ran.append(self._prepared.take())
                     ran[-1].run()
                     expect_transaction()
                 is_complete = True
         except Exception as error:
             if not is_complete:
-                self._run_alone(ran)
+                self._restart_all(ran)
                 return
             log.error("%s requests could not be committed: %s", len(ran), error)
             failure = StorageUnavailable()
-        for answer in ran:
-            answer.finish(failure)
-            self._give(answer)
+        for exchange in ran:
+            exchange.finish(failure)
+        for exchange in ran:  # after all are made: a client that gets a response competes for the processor
+            self._send(exchange)
         self.wake()
 
-    def _run_alone(self, ran: list[Answer]) -> None:
-        """Begin the requests of a lost transaction anew, or all that wait if it did not begin."""
+    def _restart_all(self, ran: list[Exchange]) -> None:
+        """Restart the requests of a lost transaction, or all prepared ones if it could not begin."""
         if not ran:
-            ran = [self._waiting.take() for _ in range(len(self._waiting))]
-        for answer in ran:
-            self.alone(answer.channel)
+            ran = [self._prepared.take() for _ in range(len(self._prepared))]
+        for exchange in ran:
+            self.restart(exchange.channel)

@@ -1,4 +1,4 @@
-"""The processes of a server: a parent that keeps a number of workers running, and takes them down together."""
+"""The parent process: starts the workers, replaces those that die, and stops all of them together."""
 
 import contextlib
 import logging
@@ -9,30 +9,34 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
+from typing import NamedTuple
 
 from waitress import wasyncore
 
 from service import metrics
+from service.server.connection_counts import ConnectionCounts
+from service.server.event_loop import EventLoop
 
 log = logging.getLogger("cx.server")
 
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-GOOD_LIFE = 60.0  # seconds after which the end of a worker is no sign that the next one would end, too
-LONGEST_PAUSE = 60.0  # seconds
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STABLE_AFTER = 60.0  # seconds; a worker that lived longer is replaced at once
+MAX_PAUSE = 60.0  # seconds
 
 
-class Lifeline(wasyncore.file_dispatcher):  # type: ignore[misc]
-    """A worker's end of a pipe that nobody writes to, and whose other end only the parent holds.
+class ParentMonitor(wasyncore.file_dispatcher):  # type: ignore[misc]
+    """Calls `stop` when the parent process is gone.
 
-    It ends when the parent does, however that comes about, on every system; Linux alone could send a signal instead,
-    and would send it too early where the parent has threads.
+    It holds a worker's end of a pipe, of which only the parent holds the other end; nothing is written to it. This
+    works however the parent ends, on every system. Linux alone could send a signal instead (PR_SET_PDEATHSIG), but
+    sends it when the thread that forked ends, not the process.
     """
 
-    def __init__(self, descriptor: int, watch: dict[int, Any], let_go: Callable[[], None]) -> None:
-        super().__init__(descriptor, watch)
-        os.close(descriptor)  # it has a copy
-        self.let_go = let_go
+    def __init__(self, descriptor: int, event_loop: EventLoop, stop: Callable[[], None]) -> None:
+        super().__init__(descriptor, event_loop)
+        os.close(descriptor)  # the base class made a copy
+        self.stop = stop
 
     def writable(self) -> bool:
         return False
@@ -40,114 +44,133 @@ class Lifeline(wasyncore.file_dispatcher):  # type: ignore[misc]
     def handle_read(self) -> None:
         self.close()
         log.error("the parent process is gone; stopping")
-        self.let_go()
+        self.stop()
+
+
+class RunningWorker(NamedTuple):
+    """A worker process."""
+
+    slot: int  # in the shared metrics; from 1 on
+    started: float  # on the monotonic clock
 
 
 class Workers:
-    """The parent process: keeps a number of workers running, and takes them down together.
+    """The parent process: keeps a number of workers running, and stops them together.
 
-    `work` is given the descriptor that ends with the parent. A worker that dies is replaced at once; while they die
-    young, after pauses of 1, 2, 4 seconds and so on.
+    `work` gets the descriptor for ParentMonitor, and returns the exit status of the worker. A worker that dies is
+    replaced at once; after several early deaths in a row, after pauses of 1, 2, 4 … seconds.
     """
 
-    def __init__(self, work: Callable[[int], int], sock: socket.socket, count: int) -> None:
-        self.work, self.sock = work, sock
-        metrics.prepare(count)
-        self.running: dict[int, float] = {}  # when each process was started
-        self.due = [0.0] * count  # when others are to be started
-        self.died_young = 0  # in a row
+    def __init__(
+        self,
+        work: Callable[[int], int],
+        sock: socket.socket,
+        counts: ConnectionCounts,
+        release_lock: Callable[[], object] = bool,
+    ) -> None:
+        self.work, self.sock, self.counts, self.release_lock = work, sock, counts, release_lock
+        metrics.create_shared(len(counts))
+        self.running: dict[int, RunningWorker] = {}  # by process
+        self.due = [0.0] * len(counts)  # when the next workers are to be started
+        self.early_deaths = 0  # in a row
         self.stopping = False
-        self.lifeline, self.our_end = os.pipe()
-        self.woken, self.wakes = os.pipe()  # written to at every signal
+        self.worker_pipe, self.parent_pipe = os.pipe()  # see ParentMonitor
+        self.wakeup_read, self.wakeup_write = os.pipe()  # every signal writes to it
 
     def run(self) -> int:
-        """Keep them running until told to stop; the exit status."""
-        for number in STOPPING:
+        """Keep the workers running until a stop signal. Returns the exit status."""
+        for number in STOP_SIGNALS:
             signal.signal(number, self.stop)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # the default would not even wake us
-        for descriptor in (self.woken, self.wakes):
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # the default handler would not write to the wake-up pipe
+        for descriptor in (self.wakeup_read, self.wakeup_write):
             os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(self.wakes, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.wakeup_write, warn_on_full_buffer=False)
         failed = 0
         self.start_due()
         while self.running or not self.stopping:
             self.wait()
-            for status in self.ended():
+            for status in self.reap():
                 failed |= int(self.stopping and status != 0)
             self.start_due()
         return failed
 
     def wait(self) -> None:
-        """Wait until a signal comes, or until a worker is to be started."""
+        """Wait for a signal, or until a worker is to be started."""
         pause = None if self.stopping or not self.due else max(0.0, min(self.due) - time.monotonic())
-        select.select([self.woken], [], [], pause)
+        select.select([self.wakeup_read], [], [], pause)
         with contextlib.suppress(BlockingIOError):
-            os.read(self.woken, 4096)
+            os.read(self.wakeup_read, 4096)
 
-    def ended(self) -> Iterator[int]:
-        """The statuses of those that have ended; unless all are to end, others are due in their place."""
+    def reap(self) -> Iterator[int]:
+        """The statuses of workers that have ended. Schedules replacements unless the server is stopping."""
         while self.running:
             process, status = os.waitpid(-1, os.WNOHANG)
             if not process:
                 break
-            begun = self.running.pop(process, None)
-            if begun is None:
-                continue  # as process 1 of a container, we are also handed what others leave behind
-            lived = time.monotonic() - begun
+            worker = self.running.pop(process, None)
+            if worker is None:
+                continue  # process 1 of a container also gets orphaned processes
+            lived = time.monotonic() - worker.started
             yield status
             if not self.stopping:
-                metrics.board.leave(process)
+                metrics.shared.worker_ended(process)
+                self.counts.clear(worker.slot - 1)
                 self.replace(f"worker {process} ended with status {os.waitstatus_to_exitcode(status)}", lived)
 
-    def replace(self, why: str, lived: float) -> None:
-        """Have another one started, at once or after a while."""
-        if lived >= GOOD_LIFE:
-            self.died_young = 0
-        pause = min(LONGEST_PAUSE, 2.0 ** (self.died_young - 1)) if self.died_young else 0.0
-        self.died_young += 1
+    def replace(self, reason: str, lived: float) -> None:
+        """Schedule a worker in place of one that lived for some seconds."""
+        if lived >= STABLE_AFTER:
+            self.early_deaths = 0
+        pause = min(MAX_PAUSE, 2.0 ** (self.early_deaths - 1)) if self.early_deaths else 0.0
+        self.early_deaths += 1
         self.due.append(time.monotonic() + pause)
-        log.error("%s; starting another%s", why, f" in {pause:.0f} s" if pause else "")
+        log.error("%s; starting another%s", reason, f" in {pause:.0f} s" if pause else "")
 
     def start_due(self) -> None:
-        """Start those whose time has come."""
+        """Start the workers that are due."""
         for when in sorted(self.due):
             if when <= time.monotonic() and not self.stopping:
                 self.due.remove(when)
                 self.start()
 
     def start(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the worker minds them, and we know of the worker
+        """Fork a worker; schedule another attempt if that fails."""
+        # Blocked until the worker handles them, and until `stop` can see the worker in `running`.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             if not self.stopping:
-                seat = metrics.board.free_seat()
+                slot = metrics.shared.free_slot()
                 process = os.fork()
-                metrics.board.sit(seat, process)
+                metrics.shared.worker_started(slot, process)
                 if process == 0:
-                    self.be_worker()
-                self.running[process] = time.monotonic()
+                    self.counts.worker = slot - 1
+                    self.run_worker()
+                self.running[process] = RunningWorker(slot, time.monotonic())
         except OSError as error:  # no more processes, or no memory
             self.replace(f"a worker cannot be started: {error.strerror}", 0.0)
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
-    def be_worker(self) -> None:
-        """Work, then leave without what the parent registered for its own end."""
+    def run_worker(self) -> None:
+        """Call `work` in the forked process, and exit without the exit handlers of the parent."""
         status = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for descriptor in (self.our_end, self.woken, self.wakes):
+            for descriptor in (self.parent_pipe, self.wakeup_read, self.wakeup_write):
                 os.close(descriptor)
-            status = self.work(self.lifeline)
+            status = self.work(self.worker_pipe)
         except BaseException:
             log.exception("worker failed")
-        with contextlib.suppress(OSError):  # of a log that is full
+        with contextlib.suppress(OSError):  # the log may be full
             sys.stderr.flush()
         os._exit(status)
 
-    def stop(self, *_: Any) -> None:
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """Stop all workers; a signal handler."""
         self.stopping = True
-        self.sock.close()  # as long as we held it, the kernel would take connections that no worker answers
+        self.sock.close()  # otherwise the kernel would accept connections that no worker serves
+        self.release_lock()
         for process in self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)

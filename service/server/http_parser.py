@@ -1,6 +1,7 @@
-"""Reading requests: what is too much, contradictory or unreadable is refused before an operation hears of it.
+"""The HTTP parser: refuses requests that are malformed, ambiguous or too large before they reach an operation.
 
-Strict where servers that stand in a row may differ on where a request ends (RFC 9112, sections 3, 5, 6 and 11.2).
+Strict where a proxy and this server might disagree on where a request ends, which would allow request smuggling
+(RFC 9112, sections 3, 5, 6 and 11.2).
 """
 
 import contextlib
@@ -8,26 +9,30 @@ import functools
 import logging
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from waitress.buffers import OverflowableBuffer
 from waitress.parser import HTTPRequestParser, ParsingError, unquote_bytes_to_wsgi
 from waitress.receiver import ChunkedReceiver, FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
-from service.edge import Route
-from service.remembering import remembered
-from service.server.unsent import Room
+from service.http.middleware import Route
+from service.memoize import memoized
+from service.server.memory_limits import MemoryLimit
+
+# Waitress gives no types.
+Adjustments: TypeAlias = Any
+Receiver: TypeAlias = Any
 
 log = logging.getLogger("cx.server")
 
-SMALL_BODY = 16 * 1024  # bytes of each body for which there is always room: as many connections as there may be
-LARGE_BODIES = 64 * 1024 * 1024  # bytes of all bodies beyond that, in memory or in temporary files, in this process
-LARGEST_BODY = 8 * 1024 * 1024  # bytes of a body for an application that does not tell the limits of its operations
-FIELDS = 100  # of a header
-LINE = 4096  # bytes that part the chunks of a body, or follow the last
+SMALL_BODY = 16 * 1024  # bytes of each body that do not count as large; every connection may hold as many
+MAX_LARGE_BODIES = 64 * 1024 * 1024  # bytes of all bodies beyond that, in memory or temporary files, of a process
+DEFAULT_MAX_BODY = 8 * 1024 * 1024  # bytes, for an application without routes
+MAX_FIELDS = 100  # of a header
+MAX_CHUNK_LINE = 4096  # bytes of a chunk's size line, or of the trailers
 
-ONCE = ("HTTP_HOST", "HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH")
+UNIQUE_FIELDS = ("HTTP_HOST", "HTTP_TRANSFER_ENCODING", "CONTENT_LENGTH")
 
 START = re.compile(r"([!#$%&'*+.^_`|~0-9A-Z-]+) ([!-~]+) HTTP/(1\.[01])")
 FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)\r\n")
@@ -42,14 +47,14 @@ SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t -~\x80-\xff]*)?")
 
 @functools.lru_cache(1024)
 def _key(name: str) -> str:
-    """A field's name as an environ has it; none for one that could be taken for another's."""
+    """The name of a field in the WSGI environ. Empty for names with "_", which could be mistaken for others."""
     key = "" if "_" in name else name.upper().replace("-", "_")
     return key if key in ("", "CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
-@remembered(1024)
+@memoized(1024)
 def _read_fields(text: str) -> dict[str, str]:
-    """The fields of a header; a client sends the same ones with request after request. Raises ParsingError."""
+    """The fields of a header. Memoized: a client repeats them with every request. Raises ParsingError."""
     if not HEADER.fullmatch(text):
         raise ParsingError("Invalid header")
     fields: dict[str, str] = {}
@@ -57,44 +62,44 @@ def _read_fields(text: str) -> dict[str, str]:
         key = _key(name)
         if key not in fields:
             fields[key] = value.strip(" \t")
-        elif key in ONCE:
-            raise ParsingError(f"{name} is there more than once")
+        elif key in UNIQUE_FIELDS:
+            raise ParsingError(f"{name} occurs more than once")
         elif key:
             fields[key] += ", " + value.strip(" \t")
     fields.pop("", None)
     if not HOST.fullmatch(fields.get("HTTP_HOST", "")):
-        raise ParsingError("Host must be a host")
+        raise ParsingError("Host is invalid")
     return fields
 
 
 def host_of(scheme: str, authority: str) -> str:
-    """A host and its port in the one way that two of them can be compared."""
+    """A host and its port in normal form, for comparison."""
     default = {"http": ":80", "https": ":443"}.get(scheme.lower(), "")
     return authority.lower().removesuffix(default).removesuffix(":")
 
 
-class _NoRoom(Error):  # type: ignore[misc]
+class _ServiceUnavailable(Error):  # type: ignore[misc]
     code, reason = 503, "Service Unavailable"
 
 
-body_room = Room(LARGE_BODIES)
+body_memory = MemoryLimit(MAX_LARGE_BODIES)
 
 
 class _Body(OverflowableBuffer):  # type: ignore[misc]
-    """A body on its way in, in a temporary file from 512 KiB on."""
+    """A body that is being received; in a temporary file from 512 KiB on."""
 
-    length = held = 0  # bytes: of the body, and taken of the room
-    failure = ""  # why it cannot be stored
+    length = reserved = 0  # bytes of the body, and of `body_memory`
+    failure = ""  # the reason why it cannot be stored
 
     def append(self, data: bytes) -> None:
         self.length += len(data)
         if self.failure:
             return
         try:
-            beyond = max(0, self.length - SMALL_BODY) - self.held
-            if beyond and not body_room.take(beyond):
-                raise OSError("Too many bodies at once")
-            self.held += beyond
+            missing = max(0, self.length - SMALL_BODY) - self.reserved
+            if missing and not body_memory.reserve(missing):
+                raise OSError("Too many large bodies")
+            self.reserved += missing
             super().append(data)
         except OSError as error:
             self.failure = error.strerror or str(error)
@@ -104,25 +109,25 @@ class _Body(OverflowableBuffer):  # type: ignore[misc]
         return self.length
 
     def close(self) -> None:
-        if self.held:
-            body_room.take(-self.held)
-            self.held = 0
-        with contextlib.suppress(OSError):  # closing a file writes what it still holds
+        if self.reserved:
+            body_memory.release(self.reserved)
+            self.reserved = 0
+        with contextlib.suppress(OSError):  # closing a file writes its buffer
             super().close()
 
 
-class _Chunks(ChunkedReceiver):  # type: ignore[misc]
-    """A body in chunks (RFC 9112, section 7.1), by the letter; extensions and trailers are passed over."""
+class _ChunkedBody(ChunkedReceiver):  # type: ignore[misc]
+    """Decodes a chunked body strictly (RFC 9112, section 7.1); ignores extensions and trailers."""
 
     error: Error | None
     chunk_remainder: int
 
     def __init__(self, body: _Body) -> None:
         super().__init__(body)
-        self.next, self.line, self.trailers = self._size, b"", 0
+        self.read_line, self.line, self.trailers = self._read_size, b"", 0
 
     def received(self, data: bytes) -> int:
-        """Take in what came; how much of it was the body's."""
+        """Process received data. Returns the number of bytes that belong to the body."""
         rest = data
         while rest and not self.completed and not self.error:
             if self.chunk_remainder:
@@ -132,98 +137,98 @@ class _Chunks(ChunkedReceiver):  # type: ignore[misc]
                 rest = rest[taken:]
                 continue
             line, end, rest = (self.line + rest).partition(b"\r\n")
-            if len(line) > LINE:
-                self.error = BadRequest("Chunks are parted by too much")
+            if len(line) > MAX_CHUNK_LINE:
+                self.error = BadRequest("The line before a chunk is too long")
             elif end:
                 self.line = b""
-                self.next(line)
+                self.read_line(line)
             else:
                 self.line = line
         return len(data) - len(rest)
 
-    def _size(self, line: bytes) -> None:
+    def _read_size(self, line: bytes) -> None:
         found = SIZE.fullmatch(line)
         if not found:
             self.error = BadRequest("Invalid chunk size")
             return
         self.chunk_remainder = int(found[1], 16)
-        self.next = self._end if self.chunk_remainder else self._trailer
+        self.read_line = self._read_chunk_end if self.chunk_remainder else self._read_trailer
 
-    def _end(self, line: bytes) -> None:
+    def _read_chunk_end(self, line: bytes) -> None:
         if line:
             self.error = BadRequest("Chunk not properly terminated")
-        self.next = self._size
+        self.read_line = self._read_size
 
-    def _trailer(self, line: bytes) -> None:
+    def _read_trailer(self, line: bytes) -> None:
         self.trailers += len(line)
         self.completed = not line
-        if line and (self.trailers > LINE or not FIELD.fullmatch(f"{line.decode('latin-1')}\r\n")):
+        if line and (self.trailers > MAX_CHUNK_LINE or not FIELD.fullmatch(f"{line.decode('latin-1')}\r\n")):
             self.error = BadRequest("Invalid trailer")
 
 
 class Request(HTTPRequestParser):  # type: ignore[misc]
-    """A request that is coming in; `headers` are named as an environ has them.
+    """A request that is being received; `headers` has the names of the WSGI environ.
 
-    `find` is asked for its `route` when the header is complete; there is none without it, or before that. A body over
-    the limit of the operation is not taken in: the application, which is told its length, refuses it.
+    `find_route` sets `route` when the header is complete. A body over the limit of the operation is not stored; the
+    application refuses it by its Content-Length.
     """
 
-    body_rcv: Any
+    body_rcv: Receiver
     route: Route | None = None
-    is_incomplete = False  # the client may still be sending a body that is not taken in
-    has_begun = False  # more than line ends has come
+    is_incomplete = False  # the client may still be sending a body that is not stored
+    has_begun = False  # something other than line ends was received
 
     def __init__(
-        self, adjustments: Any, find: Callable[[str, str], Route] | None = None, public_host: str = ""
+        self, adjustments: Adjustments, find_route: Callable[[str, str], Route] | None = None, public_host: str = ""
     ) -> None:
         super().__init__(adjustments)
-        self.find, self.public_host = find, public_host
+        self.find_route, self.public_host = find_route, public_host
 
     def parse_header(self, header_plus: bytes) -> None:
-        """Read the start line and the fields; what waitress would find besides, nothing here asks for."""
-        self.header_plus = b""  # of this header, which came in several parts
+        """Parse the start line and the fields; replaces the parser of waitress."""
+        self.header_plus = b""  # waitress collected the parts of the header in it
         line, _, rest = header_plus.decode("latin-1").removesuffix("\r\n").partition("\r\n")
         start = START.fullmatch(line)
         if not start:
-            raise ParsingError("Start line is not one of HTTP/1.1")
-        if rest.count("\n") > FIELDS:
-            self.error, self.completed = RequestHeaderFieldsTooLarge(f"more than {FIELDS} fields"), True
+            raise ParsingError("The start line is not valid HTTP/1.1")
+        if rest.count("\n") > MAX_FIELDS:
+            self.error, self.completed = RequestHeaderFieldsTooLarge(f"more than {MAX_FIELDS} fields"), True
             return
         self.headers = _read_fields(rest).copy()
         self.command, uri, self.version = start.groups()
-        self._read_end()
+        self._read_framing()
         self._read_target(uri)
-        if self.find:
-            self.route = self.find(self.command, self.path)
-        if self.content_length > self.body_limit:
+        if self.find_route:
+            self.route = self.find_route(self.command, self.path)
+        if self.content_length and self.content_length > self.body_limit:
             self.stop()
 
     @property
     def body_limit(self) -> int:
-        """Bytes of the largest body that is taken in. An unknown path has no use for any."""
+        """The largest body that is stored, in bytes. Requests without an operation get the smallest limit."""
         if self.route is None:
-            return LARGEST_BODY
-        return self.route.operation.most if self.route.operation else SMALL_BODY
+            return DEFAULT_MAX_BODY
+        return self.route.operation.max_body if self.route.operation else SMALL_BODY
 
     @property
-    def held(self) -> int:
-        """Bytes of its body that take up the room for large ones."""
-        return self.body_rcv.buf.held if self.body_rcv else 0
+    def reserved(self) -> int:
+        """Bytes that its body has reserved of `body_memory`."""
+        return self.body_rcv.buf.reserved if self.body_rcv else 0
 
     def stop(self, error: Error | None = None) -> None:
-        """Take in no more of the body, and drop the rest; `error` is the reason unless it is too large."""
+        """Stop storing the body, and drop the stored part; `error` is the reason, unless the body is too large."""
         self.close()
         self.body_rcv = None
         self.completed = self.is_incomplete = True
         self.error = error
 
-    def refuse_for_want_of_room(self) -> None:
-        """Take in no more of the body, and answer 503."""
-        self.stop(_NoRoom("There is no room for this request right now"))
+    def refuse_body(self) -> None:
+        """Stop storing the body, and respond with 503."""
+        self.stop(_ServiceUnavailable("There is no memory for this request right now"))
 
     def _read_target(self, target: str) -> None:
-        """Read the path and the query. An encoded slash stays as it is: it is no slash (RFC 3986, section 2.2)."""
-        if SCHEME.match(target):
+        """Parse the path and the query. An encoded slash stays encoded: it is no separator (RFC 3986, section 2.2)."""
+        if not target.startswith("/") and SCHEME.match(target):
             target = self._read_authority(target)
         path, _, self.query = target.partition("#")[0].partition("?")
         if "%" in path:
@@ -231,10 +236,10 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self.path = path
 
     def _read_authority(self, target: str) -> str:
-        """The path and query of a target in absolute form; its host is taken for Host (RFC 9112, section 3.2.2)."""
+        """The path and query of a target in absolute form; its host replaces Host (RFC 9112, section 3.2.2)."""
         found = ABSOLUTE.fullmatch(target)
         if not found or not HOST.fullmatch(found[2]) or found[2].startswith(":"):
-            raise ParsingError("The target must be a path, or begin with http or https and a host")
+            raise ParsingError("The target must be a path, or an http or https URL")
         scheme, authority, rest = found.groups()
         named = self.headers.get("HTTP_HOST", "" if self.public_host else authority)
         if host_of(scheme, authority) not in (host_of(scheme, named), self.public_host):
@@ -242,17 +247,17 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self.headers["HTTP_HOST"] = authority
         return rest if rest.startswith("/") else f"/{rest}"
 
-    def _read_end(self) -> None:
-        """See that the fields which say where a request goes and where it ends can be read in one way only."""
+    def _read_framing(self) -> None:
+        """Parse the fields that determine the host and the end of the request. Raises ParsingError if ambiguous."""
         headers, is_current = self.headers, self.version == "1.1"
         coding, length = headers.get("HTTP_TRANSFER_ENCODING"), headers.get("CONTENT_LENGTH")
         if is_current and "HTTP_HOST" not in headers:
-            raise ParsingError("Host must be there")
+            raise ParsingError("Host is missing")
         if coding is not None:
             if not is_current or length is not None or coding.lower() != "chunked":
                 raise ParsingError("Transfer-Encoding must be chunked, without Content-Length")
-            del headers["HTTP_TRANSFER_ENCODING"]  # whoever is asked gets the whole body, and its length
-            self.chunked, self.body_rcv = True, _Chunks(_Body(self.adj.inbuf_overflow))
+            del headers["HTTP_TRANSFER_ENCODING"]  # the application gets the decoded body and its length
+            self.chunked, self.body_rcv = True, _ChunkedBody(_Body(self.adj.inbuf_overflow))
         elif length is not None:
             if not LENGTH.fullmatch(length):
                 raise ParsingError("Content-Length is invalid")
@@ -262,8 +267,10 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self.expect_continue = is_current and headers.get("HTTP_EXPECT", "").lower() == "100-continue"
 
     def received(self, data: bytes) -> int:
-        if not self.has_begun and not self._begins_well(data):
-            self.error, self.completed = BadRequest("Only line ends may come before a request"), True
+        if not self.has_begun and not self.header_plus and data[0] > 32:
+            self.has_begun = True
+        elif not self.has_begun and not self._starts_cleanly(data):
+            self.error, self.completed = BadRequest("Only line ends may precede a request"), True
             return len(data)
         consumed: int = super().received(data)
         if self.body_rcv is None or self.error:
@@ -271,16 +278,16 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         body = self.body_rcv.buf
         if body.failure:
             log.error("a body could not be stored: %s", body.failure)
-            self.refuse_for_want_of_room()
+            self.refuse_body()
         elif body.length > self.body_limit and not self.completed:  # in chunks
             self.headers["CONTENT_LENGTH"] = str(body.length)
             self.stop()
         return consumed
 
-    def _begins_well(self, data: bytes) -> bool:
-        """Whether nothing but line ends comes before the start line; waitress passes over all white space."""
+    def _starts_cleanly(self, data: bytes) -> bool:
+        """Whether only line ends precede the start line; waitress ignores all white space there."""
         begin = self.header_plus + data if self.header_plus else data
-        rest = begin if begin[0] > 32 else begin.lstrip()
+        rest = begin.lstrip()
         self.has_begun = bool(rest)
         before = begin[: len(begin) - len(rest)].replace(b"\r\n", b"")
         return not before or (before == b"\r" and not rest)
