@@ -1,27 +1,35 @@
-"""The kinds of columns: how each is stored, what it is on the wire, and how the database renders it as JSON.
+"""Column types: how a value is stored, its type on the wire, and how the database renders it as JSON.
 
-A column is declared once, in a table of `service.models`. Answers, OpenAPI shapes, import and export follow from it.
-Rendering and types that differ between databases belong here and in `service.db`, nowhere else.
+A column is declared once, in a table of `service.models`. Responses, OpenAPI schemas, import and export are derived
+from the declaration. Only this module and `service.db` contain SQL and types that differ between databases.
 """
 
 import json
 import math
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import peewee
 from msgspec import Meta
 
 from service import clock
+from service.types import JsonObject, JsonValue
 
-DOCUMENT = "document"  # the column is part of the resource in the document
-OWN = "own"  # it leaves to the user whose it is, and in exports
-EXPORT = "export"  # it leaves in exports only
-NEVER = "never"  # it never leaves: secrets of this installation, and what is derived from other columns
+# Peewee gives no types for these, and no type describes an annotation (PEP 747).
+SqlValue: TypeAlias = Any  # the value of a column in Python or SQL, or the SQL expression of one
+FieldOption: TypeAlias = Any  # a keyword argument of a field
+WireType: TypeAlias = Any  # an annotation that msgspec reads
+Decoded: TypeAlias = Any  # a value of the type that an annotation describes
+
+# The visibility of a column.
+PUBLIC = "public"  # in all responses with the row, and in exports
+OWNER = "owner"  # in responses to the user that the row belongs to, and in exports
+EXPORT_ONLY = "export"  # in exports only
+INTERNAL = "internal"  # in no response and no export: secrets of the installation, and derived data
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-MANY = 1000  # items of a list that a client may write; lists of rows that hold them are not cut into pages
+MAX_ITEMS = 1000  # items of a list in a column that clients write; such lists are not paginated
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 DATE_TIME = {"format": "date-time"}
@@ -40,7 +48,7 @@ AnyUlid = Annotated[
     ),
     clock.read_ulid,
 ]
-Stamp = Annotated[
+DateTime = Annotated[
     str,
     Meta(
         pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="RFC 3339, UTC.", extra_json_schema=DATE_TIME
@@ -50,69 +58,77 @@ JsonBytes = Annotated[list[Int64], Meta(description="The UTF-8 bytes of a compac
 
 
 class Column(peewee.Field):
-    """A column; `leaves` says whether it is on the wire, in exports only, or never seen outside."""
+    """A column. `wire` is the type of its values in responses, `visibility` one of the constants above."""
 
     field_type = "TEXT"
-    wire: Any = str
-    accepts: Any = str  # what an import takes, before `store`
+    wire: WireType = str
+    accepts: WireType = str  # the type of its values in requests and imports, before `to_stored`
 
-    def __init__(self, *, leaves: str = DOCUMENT, refers_to: str = "", **options: Any) -> None:
+    def __init__(self, *, visibility: str = PUBLIC, refers_to: str = "", **options: FieldOption) -> None:
         super().__init__(**options)
-        self.leaves = leaves
-        self.refers_to = refers_to  # the table that holds what the column names
+        self.visibility = visibility
+        self.refers_to = refers_to  # the table whose rows the column refers to
         if self.null:
             self.wire, self.accepts = self.wire | None, self.accepts | None
 
-    def store(self, value: Any) -> Any:
-        """The stored form of a value from outside. Raises ValueError with the reason why it cannot be taken."""
+    def to_stored(self, value: SqlValue) -> SqlValue:
+        """The stored form of a value from a request or import. Raises ValueError with the reason if it is invalid."""
         return value
 
     def json(self) -> tuple[str, str]:
-        """The form of the column's JSON text, and SQL, never NULL, for what takes the place of its `%s`."""
+        """A template of the column's JSON text, and the SQL, never NULL, of the value for its `%s`."""
         return ("%s", f"coalesce('\"' || {self.sql} || '\"', 'null')") if self.null else ('"%s"', self.sql)
 
     @property
     def sql(self) -> str:
-        """The quoted name; unqualified, since rows are rendered from one table at a time."""
+        """The quoted name, without the table, because a rendered row comes from one table."""
         return f'"{self.column_name}"'
 
 
 class Text(Column):
-    """A text of `least` to `most` characters, of a `form` unless it is empty; unset is the empty string."""
+    """A text of `min_length` to `max_length` characters; 0 means no limit. The empty string means unset.
+
+    The `validator` is called for texts that are not empty. It returns the text to store, or raises ValueError.
+    """
 
     def __init__(
-        self, most: int = 0, *, least: int = 0, form: Callable[[str], str] | None = None, **options: Any
+        self,
+        max_length: int = 0,
+        *,
+        min_length: int = 0,
+        validator: Callable[[str], str] | None = None,
+        **options: FieldOption,
     ) -> None:
         options.setdefault("default", "")
-        self.accepts = Annotated[str, Meta(min_length=least or None, max_length=most or None)]
+        self.accepts = Annotated[str, Meta(min_length=min_length or None, max_length=max_length or None)]
         super().__init__(**options)
-        self.form = form
+        self.validator = validator
 
-    def store(self, value: Any) -> Any:
-        return self.form(value) if value and self.form else value
+    def to_stored(self, value: SqlValue) -> SqlValue:
+        return self.validator(value) if value and self.validator else value
 
     def json(self) -> tuple[str, str]:
         return "%s", f"json_quote({self.sql})"
 
 
 class OptionalText(Text):
-    """A text that few rows have: unset is NULL in the database, and the empty string wherever it is sent."""
+    """A text that few rows have. Unset is NULL in the database, and the empty string on the wire."""
 
-    def __init__(self, most: int = 0, **options: Any) -> None:
-        super().__init__(most, null=True, default=None, **options)
+    def __init__(self, max_length: int = 0, **options: FieldOption) -> None:
+        super().__init__(max_length, null=True, default=None, **options)
         self.wire = str
 
-    def store(self, value: Any) -> Any:
-        return super().store(value) or None
+    def to_stored(self, value: SqlValue) -> SqlValue:
+        return super().to_stored(value) or None
 
     def json(self) -> tuple[str, str]:
         return "%s", f"json_quote(coalesce({self.sql}, ''))"
 
 
-class Word(Column):
-    """One of a closed list of words, the first being the default."""
+class Choice(Column):
+    """One word of a fixed list. The default is the first word."""
 
-    def __init__(self, *words: str, **options: Any) -> None:
+    def __init__(self, *words: str, **options: FieldOption) -> None:
         options.setdefault("default", words[0])
         super().__init__(**options)
         self.wire = self.accepts = Literal[words]
@@ -124,32 +140,32 @@ class Identifier(Column):
     wire = Uuid
     accepts = Annotated[str, Meta(extra_json_schema=UUID)]
 
-    def store(self, value: Any) -> Any:
+    def to_stored(self, value: SqlValue) -> SqlValue:
         return None if value is None else clock.read_uuid(value)
 
 
-class Sortable(Column):
-    """A ULID, which sorts by the time it was made."""
+class UlidIdentifier(Column):
+    """A ULID, which sorts by the time of its creation."""
 
     wire = Ulid
 
-    def store(self, value: Any) -> Any:
+    def to_stored(self, value: SqlValue) -> SqlValue:
         return None if value is None else clock.read_ulid(value)
 
 
-def reference(table: str, *, null: bool = False, **options: Any) -> Identifier:
-    """A UUID that names a row of `table`; checked when the transaction ends, so that rows may come in any order."""
-    rule = peewee.SQL(f'REFERENCES "{table}" ("id") DEFERRABLE INITIALLY DEFERRED')
-    return Identifier(null=null, constraints=[rule], refers_to=table, **options)
+def reference(table: str, *, null: bool = False, **options: FieldOption) -> Identifier:
+    """A foreign key to `table`, checked at the end of the transaction: rows can be inserted in any order."""
+    constraint = peewee.SQL(f'REFERENCES "{table}" ("id") DEFERRABLE INITIALLY DEFERRED')
+    return Identifier(null=null, constraints=[constraint], refers_to=table, **options)
 
 
 class Timestamp(Column):
-    """An instant, stored as the RFC 3339 text that is sent."""
+    """An instant, stored as the same RFC 3339 text that is on the wire."""
 
-    wire = Stamp
+    wire = DateTime
     accepts = Annotated[str, Meta(extra_json_schema=DATE_TIME)]
 
-    def store(self, value: Any) -> Any:
+    def to_stored(self, value: SqlValue) -> SqlValue:
         return None if value is None else clock.read_timestamp(value)
 
 
@@ -159,7 +175,7 @@ class Boolean(Column):
     field_type = "BOOL"
     wire = accepts = bool
 
-    def adapt(self, value: Any) -> bool:
+    def adapt(self, value: SqlValue) -> bool:
         return bool(value)
 
     def json(self) -> tuple[str, str]:
@@ -167,7 +183,7 @@ class Boolean(Column):
 
 
 class Integer(Column):
-    """A 64-bit integer; instants inside are milliseconds."""
+    """A signed 64-bit integer. Internal instants are milliseconds since 1970."""
 
     field_type = "BIGINT"
     wire = accepts = Int64
@@ -177,95 +193,95 @@ class Integer(Column):
 
 
 class Number(Column):
-    """A finite number of at most 15 digits, as many as every database reads and renders alike."""
+    """A finite number of at most 15 digits, which all supported databases parse and render identically."""
 
     field_type = "REAL"
     wire = accepts = float
-    most = 1.79769313486231e308
+    max_value = 1.79769313486231e308
 
     def json(self) -> tuple[str, str]:
-        """`printf('%!.15g', …)`, spelt so that no driver takes the percent sign for a value's place."""
+        """`printf('%!.15g', …)`, with a hexadecimal format: drivers read `%` as a placeholder."""
         return "%s", f"printf(CAST(x'{b'%!.15g'.hex()}' AS TEXT), {self.sql})"
 
-    def adapt(self, value: Any) -> float:
+    def adapt(self, value: SqlValue) -> float:
         rounded = float(f"{value:.15g}")
         if abs(rounded) < sys.float_info.min:
-            return 0.0  # smaller ones have fewer digits, and -0.0 a sign
-        return rounded if math.isfinite(rounded) else math.copysign(self.most, rounded)
+            return 0.0  # subnormal numbers have fewer digits, and -0.0 has a sign
+        return rounded if math.isfinite(rounded) else math.copysign(self.max_value, rounded)
 
-    def store(self, value: Any) -> Any:
+    def to_stored(self, value: SqlValue) -> SqlValue:
         if not math.isfinite(float(f"{value:.15g}")):
             raise ValueError("expected a finite number")
         return self.adapt(value)
 
 
-class Rendered(Column):
-    """A JSON array or object, stored as the JSON text that is sent."""
+class JsonText(Column):
+    """A JSON array or object, stored as the same JSON text that is on the wire."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: FieldOption) -> None:
         options.setdefault("default", "[]")
         super().__init__(**options)
 
-    def store(self, value: Any) -> Any:
+    def to_stored(self, value: SqlValue) -> SqlValue:
         return compact_json(value)
 
     def json(self) -> tuple[str, str]:
         return "%s", self.sql
 
 
-class Integers(Rendered):
+class Integers(JsonText):
     """Signed 64-bit integers, returned unchanged."""
 
     wire = list[Int64]
-    accepts = Annotated[list[Int64], Meta(max_length=MANY)]
+    accepts = Annotated[list[Int64], Meta(max_length=MAX_ITEMS)]
 
 
-class Strings(Rendered):
+class Strings(JsonText):
     """A list of strings."""
 
     wire = list[str]
-    accepts = Annotated[list[Annotated[str, Meta(min_length=1, max_length=255)]], Meta(max_length=MANY)]
+    accepts = Annotated[list[Annotated[str, Meta(min_length=1, max_length=255)]], Meta(max_length=MAX_ITEMS)]
 
 
-class Document(Rendered):
-    """An open JSON object, which a `form` may check and change."""
+class Document(JsonText):
+    """A JSON object with any members. The `validator` returns the object to store, or raises ValueError."""
 
-    wire = accepts = dict[str, Any]
+    wire = accepts = JsonObject
 
-    def __init__(self, *, form: Callable[[dict[str, Any]], dict[str, Any]] = dict, **options: Any) -> None:
+    def __init__(self, *, validator: Callable[[JsonObject], JsonObject] = dict, **options: FieldOption) -> None:
         super().__init__(default="{}", **options)
-        self.form = form
+        self.validator = validator
 
-    def store(self, value: Any) -> Any:
-        return super().store(self.form(value))
+    def to_stored(self, value: SqlValue) -> SqlValue:
+        return super().to_stored(self.validator(value))
 
 
-class JsonAsBytes(Rendered):
-    """JSON that travels as the array of its UTF-8 bytes; an array of integers is taken as it is."""
+class JsonAsBytes(JsonText):
+    """JSON that is on the wire as the array of its UTF-8 bytes. Requests may send such an array, too."""
 
     wire = JsonBytes
-    accepts = Any
+    accepts = JsonValue
 
-    def __init__(self, most: int = 0, **options: Any) -> None:
+    def __init__(self, max_length: int = 0, **options: FieldOption) -> None:
         super().__init__(**options)
-        self.most = most
+        self.max_length = max_length  # in bytes; 0 means no limit
 
-    def store(self, value: Any) -> Any:
-        found = [] if value is None else as_bytes(value)
-        if self.most and len(found) > self.most:
-            raise ValueError(f"expected at most {self.most} bytes of JSON")
-        return compact_json(found)
+    def to_stored(self, value: SqlValue) -> SqlValue:
+        items = [] if value is None else as_bytes(value)
+        if self.max_length and len(items) > self.max_length:
+            raise ValueError(f"expected at most {self.max_length} bytes of JSON")
+        return compact_json(items)
 
 
-class Flag:
-    """A boolean of the document that says only whether a timestamp beside it is set; no column of its own."""
+class TimestampFlag:
+    """A boolean member that tells whether a timestamp of the same row is set. It has no column."""
 
-    leaves = DOCUMENT
+    visibility = PUBLIC
     wire = accepts = bool
 
     def __init__(self, timestamp: str) -> None:
         self.timestamp = timestamp
-        self._order: int = vars(peewee.Field())["_order"]  # its place among the columns
+        self._order: int = vars(peewee.Field())["_order"]  # its position among the columns
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -273,36 +289,39 @@ class Flag:
     def json(self) -> tuple[str, str]:
         return "%s", f"CASE WHEN \"{self.timestamp}\" IS NULL THEN 'false' ELSE 'true' END"
 
-    def imply(self, given: bool | None, row: dict[str, Any]) -> None:
-        """Set the timestamp in an imported row that has only the flag."""
+    def fill_timestamp(self, given: bool | None, row: dict[str, SqlValue]) -> None:
+        """Set the timestamp of an imported row that has only the flag."""
         if given and row[self.timestamp] is None:
             row[self.timestamp] = row["created_at"]
 
 
-class Standing(Flag):
-    """True as long as the timestamp beside it is not set and `until` is not set or still to come."""
+class ActiveFlag(TimestampFlag):
+    """True while the timestamp is not set, and the timestamp `until` is not set or in the future."""
 
     def __init__(self, timestamp: str, *, since: str, until: str) -> None:
         super().__init__(timestamp)
         self.since, self.until = since, until
 
     def json(self) -> tuple[str, str]:
-        lasting = f'"{self.until}" IS NULL OR "{self.until}" > \'{clock.timestamp()}\''
-        return "%s", f"CASE WHEN \"{self.timestamp}\" IS NULL AND ({lasting}) THEN 'true' ELSE 'false' END"
+        unexpired = f'"{self.until}" IS NULL OR "{self.until}" > \'{clock.timestamp()}\''
+        return "%s", f"CASE WHEN \"{self.timestamp}\" IS NULL AND ({unexpired}) THEN 'true' ELSE 'false' END"
 
-    def imply(self, given: bool | None, row: dict[str, Any]) -> None:
-        lasts = row[self.until] is None or row[self.until] > clock.timestamp()
-        if given is False and row[self.timestamp] is None and lasts:
+    def fill_timestamp(self, given: bool | None, row: dict[str, SqlValue]) -> None:
+        is_unexpired = row[self.until] is None or row[self.until] > clock.timestamp()
+        if given is False and row[self.timestamp] is None and is_unexpired:
             row[self.timestamp] = row[self.since]
 
 
-def compact_json(value: Any) -> str:
-    """JSON text without blanks, its text unescaped."""
+def compact_json(value: object) -> str:
+    """JSON text without spaces, and without escapes of characters other than those that JSON requires."""
     return _compact.encode(value)
 
 
-def as_bytes(value: Any) -> list[int]:
-    """The wire form of a JSON value: its bytes as integers; a list of integers stays as it is."""
+def as_bytes(value: JsonValue) -> list[int]:
+    """The wire form of a JSON value: its UTF-8 bytes as integers. A list of integers is returned unchanged.
+
+    Raises ValueError for integers beyond 64 bits.
+    """
     if isinstance(value, list) and all(type(item) is int for item in value):
         if any(not -(2**63) <= item < 2**63 for item in value):
             raise ValueError("expected signed 64-bit integers")
@@ -311,21 +330,24 @@ def as_bytes(value: Any) -> list[int]:
 
 
 def primary_key(model: type[peewee.Model]) -> Column:
-    """The primary key of a table that has one column for it."""
+    """The primary key of a table whose key is one column."""
     column: Column = vars(model._meta)["primary_key"]
     return column
 
 
-def members(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> dict[str, Column | Flag]:
-    """What of a table leaves the house, by name, in the order of declaration: to anybody, its owner, or in exports."""
-    flags = [value for value in vars(model).values() if isinstance(value, Flag)]
+def members(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> dict[str, Column | TimestampFlag]:
+    """The visible columns and flags of a table by name, in the order of declaration.
+
+    With `own` also those for the owner of a row, with `export` also those for exports.
+    """
+    flags = [value for value in vars(model).values() if isinstance(value, TimestampFlag)]
     columns = [*model._meta.sorted_fields, *flags]
-    leaving = (DOCUMENT, *((OWN, EXPORT) if export else (OWN,) if own else ()))
-    return {column.name: column for column in sorted(columns, key=lambda c: c._order) if column.leaves in leaving}
+    visible = (PUBLIC, *((OWNER, EXPORT_ONLY) if export else (OWNER,) if own else ()))
+    return {column.name: column for column in sorted(columns, key=lambda c: c._order) if column.visibility in visible}
 
 
-def row_form(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> tuple[str, list[str]]:
-    """A row of a table as a JSON object: its form, and SQL for what takes the place of each `%s` in it."""
-    leaving = {name: column.json() for name, column in members(model, own=own, export=export).items()}
-    form = ",".join(f'"{name}":{place}' for name, (place, _) in leaving.items())
-    return f"{{{form}}}", [value for _, value in leaving.values()]
+def row_template(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> tuple[str, list[str]]:
+    """A template of a row as a JSON object, and the SQL of the values for each `%s` in it."""
+    rendered = {name: column.json() for name, column in members(model, own=own, export=export).items()}
+    template = ",".join(f'"{name}":{value_template}' for name, (value_template, _) in rendered.items())
+    return f"{{{template}}}", [value for _, value in rendered.values()]

@@ -1,4 +1,4 @@
-"""Texts with a form of their own: each function gives a text back, or raises ValueError with what was expected."""
+"""Validators of texts. Each returns the text to store, or raises ValueError with the expected form."""
 
 import functools
 import re
@@ -7,18 +7,19 @@ from importlib.resources import files
 
 from service import clock
 
-LONGEST_EMAIL = 254  # characters (RFC 5321, section 4.5.3.1.3, with erratum 1690)
-LANGUAGES = 10  # of an Accept-Language header that count
-HEADER = 2000  # characters of it that are read
+MAX_EMAIL_LENGTH = 254  # characters (RFC 5321, section 4.5.3.1.3, with erratum 1690)
+MAX_LANGUAGES = 10  # of an Accept-Language header that are used
+MAX_HEADER_LENGTH = 2000  # characters of an Accept-Language header that are parsed
 
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 _PHONE = re.compile(r"\+[1-9][0-9]{1,14}", re.ASCII)
-_WEB_ADDRESS = re.compile(  # with a user before the host, and a port, a path and more behind it
+_WEB_ADDRESS = re.compile(  # optionally with user information, a port, a path, a query and a fragment
     r"https?://([^/?#@]*@)?([^/?#@:\[\]]+|\[[0-9a-f:.]+\])(:[0-9]{0,5})?([/?#].*)?", re.ASCII | re.IGNORECASE
 )
-_NO_ADDRESS = re.compile(r"[\s\\\x00-\x1f\x7f-\x9f]")
-_MISLEADING = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # turn the direction of what stands around
+_NOT_IN_ADDRESS = re.compile(r"[\s\\\x00-\x1f\x7f-\x9f]")
+# Line separators, and controls that change the direction of the surrounding text.
+_MISLEADING = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LANGUAGE_RANGE = re.compile(
     r"([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8}){0,8})(?:\s*;\s*q=([01](?:\.[0-9]{0,3})?))?", re.ASCII
 )
@@ -40,15 +41,15 @@ _LANGUAGE_TAG = re.compile(
 )
 
 
-def word(text: str) -> str:
-    """A word for programs: letters, digits, `_` and `-`."""
-    if not _WORD.fullmatch(text):
+def slug(text: str) -> str:
+    """A name for programs: ASCII letters, digits, `_` and `-`, beginning with a letter or digit."""
+    if not _SLUG.fullmatch(text):
         raise ValueError("expected a word of letters, digits, _ and -")
     return text
 
 
 def identifier(text: str) -> str:
-    """An identifier of any system; a UUID in lower case, as those of users and bots are stored."""
+    """An identifier of any system. A UUID is returned in lower case, as those of users and bots are stored."""
     try:
         return clock.read_uuid(text)
     except ValueError:
@@ -61,35 +62,35 @@ def fold_email(text: str) -> str:
 
 
 def email_address(text: str) -> str:
-    """An e-mail address as it is stored: something before one @ and after it, at most 254 characters, no blanks."""
+    """An e-mail address in its stored form: text before and after one @, at most 254 characters, no spaces."""
     folded = fold_email(text)
-    if len(folded) > LONGEST_EMAIL or not _EMAIL.fullmatch(folded) or not folded.isprintable():
+    if len(folded) > MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(folded) or not folded.isprintable():
         raise ValueError("expected an e-mail address such as ada@example.com")
     return folded
 
 
 def language_tag(text: str) -> str:
-    """A well-formed language tag (BCP 47; RFC 5646, section 2.1), its case kept."""
-    found = _LANGUAGE_TAG.fullmatch(text)
-    variants = (found["variants"] or "").lower().split("-")[1:] if found else []
-    singletons = re.findall(r"-(\w)(?=-)", (found["extensions"] or "").lower()) if found else []
-    if not found or len(set(variants)) < len(variants) or len(set(singletons)) < len(singletons):
+    """A well-formed language tag (BCP 47; RFC 5646, section 2.1), with its case unchanged."""
+    match = _LANGUAGE_TAG.fullmatch(text)
+    variants = (match["variants"] or "").lower().split("-")[1:] if match else []
+    singletons = re.findall(r"-(\w)(?=-)", (match["extensions"] or "").lower()) if match else []
+    if not match or len(set(variants)) < len(variants) or len(set(singletons)) < len(singletons):
         raise ValueError("expected a language tag such as en or pt-BR")
     return text
 
 
 def accepted_languages(header: str) -> list[str]:
-    """The language tags of an `Accept-Language` header (RFC 9110, section 12.5.4), the preferred one first.
+    """The language tags of an `Accept-Language` header (RFC 9110, section 12.5.4), sorted by preference.
 
-    Whatever is not understood is left out.
+    Malformed parts are ignored.
     """
-    ranges = [_LANGUAGE_RANGE.fullmatch(part.strip()) for part in header[:HEADER].split(",")]
-    weighed = [(float(found[2] or 1), found[1]) for found in ranges if found]
-    return [tag for weight, tag in sorted(weighed, key=lambda one: -one[0]) if weight > 0][:LANGUAGES]
+    ranges = [_LANGUAGE_RANGE.fullmatch(part.strip()) for part in header[:MAX_HEADER_LENGTH].split(",")]
+    weighted = [(float(match[2] or 1), match[1]) for match in ranges if match]
+    return [tag for weight, tag in sorted(weighted, key=lambda pair: -pair[0]) if weight > 0][:MAX_LANGUAGES]
 
 
 def accept_language(header: str) -> str:
-    """The tags of an `Accept-Language` header as such a header, the preferred one first and without weights."""
+    """A normalized `Accept-Language` header: the tags sorted by preference, without weights."""
     tags = accepted_languages(header)
     if not tags:
         raise ValueError("expected language tags, as in an Accept-Language header")
@@ -105,45 +106,45 @@ def time_zone(text: str) -> str:
 
 @functools.cache
 def time_zones() -> frozenset[str]:
-    """The names of all of them."""
+    """The names of all time zones in the IANA database."""
     return frozenset((files("tzdata") / "zones").read_text("utf-8").split())
 
 
 def phone_number(text: str) -> str:
-    """A telephone number in the international form of ITU-T E.164."""
+    """A telephone number in the international format of ITU-T E.164."""
     if not _PHONE.fullmatch(text):
         raise ValueError("expected a phone number such as +4930123456")
     return text
 
 
 def web_address(text: str) -> str:
-    """An http or https URL with a host; a backslash, which some readers take for a slash, is never part of one."""
-    if not _WEB_ADDRESS.fullmatch(text) or _NO_ADDRESS.search(text) or _MISLEADING.search(text):
+    """An http or https URL with a host. Backslashes are rejected, because some parsers read them as slashes."""
+    if not _WEB_ADDRESS.fullmatch(text) or _NOT_IN_ADDRESS.search(text) or _MISLEADING.search(text):
         raise ValueError("expected a URL that begins with http:// or https://")
     return text
 
 
 def country(text: str) -> str:
-    """A country code of two letters (ISO 3166-1 alpha-2), in upper case; blank stays blank."""
+    """A country code of two letters (ISO 3166-1 alpha-2) in upper case, or the empty string."""
     if not re.fullmatch(r"([A-Za-z]{2})?", text, re.ASCII):
         raise ValueError("expected a country code of two letters such as DE")
     return text.upper()
 
 
 def fold(text: str) -> str:
-    """A text in the form in which searches compare it: without case, composed (Unicode, section 3.13)."""
+    """The form of a text in which searches compare it: case folded and in NFC (Unicode, section 3.13)."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
-def visible(text: str) -> str:
-    """A text that a person can be shown: no control characters, nothing that turns other text around."""
+def displayable(text: str) -> str:
+    """A text that is safe to display: no control characters, no characters that change the direction of writing."""
     if _MISLEADING.search(text) or any(unicodedata.category(character) == "Cc" for character in text):
         raise ValueError("expected no control characters")
     return text
 
 
 def byte_size(count: int) -> str:
-    """A number of bytes as people read it: in MiB or KiB, where it is a whole number of them."""
+    """A number of bytes for display, in MiB or KiB if it is a whole number of them."""
     for unit, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
         if count and count % unit == 0:
             return f"{count // unit} {name}"

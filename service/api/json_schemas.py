@@ -1,39 +1,43 @@
-"""JSON Schemas of declared types, spelled so that generators of clients and programs in JavaScript read them rightly.
+"""JSON Schemas of declared types, in a form that client generators and JavaScript programs read correctly.
 
-Every `enum` and `const` has a type. Integers that JavaScript cannot hold are no bounds: `format: int64` says as much.
-The default of a member of a body is told in words: some generators take a member with a default for a required one.
+Every `enum` and `const` has a type. Bounds that JavaScript cannot represent are omitted; `format: int64` implies them.
+The default of a body's member is part of its description: some generators treat members with a default as required.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
+from service.api.operations import Operation
+from service.api.parameter_types import LowerBound, UpperBound
+from service.api.schemas import hints_of
 from service.db import Position
-from service.operations import Operation
-from service.shapes import hints_of
-from service.signature import LowerBound, UpperBound
+from service.fields import WireType
+from service.types import JsonObject, JsonValue
 
 REFERENCE = "#/components/schemas/{name}"
 TEXT = {"type": "string"}
 LARGEST_EXACT = 2**53 - 1  # in JavaScript; RFC 8259, section 6
 
+Schema: TypeAlias = JsonObject
+
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-def schemas_of(kinds: Iterable[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The schemas of some types in their order, and the components that they refer to."""
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+def schemas_of(types: Iterable[object]) -> tuple[list[Schema], dict[str, Schema]]:
+    """The schemas of some types, in their order, and the components that they reference."""
+    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
     return [refined(schema) for schema in schemas], {name: refined(schema) for name, schema in components.items()}
 
 
-def object_of(**members: Any) -> dict[str, Any]:
-    """The schema of an object with these members, all of them required, and no other."""
+def object_of(**members: object) -> Schema:
+    """The schema of an object with exactly these members, all required."""
     return {"type": "object", "required": list(members), "properties": members, "additionalProperties": False}
 
 
-def refined(schema: Any) -> Any:
-    """A schema of msgspec's as the document has it, and so whatever is inside it."""
+def refined(schema: JsonValue) -> JsonValue:
+    """A schema of msgspec, and the schemas in it, in the form that this module describes."""
     if isinstance(schema, list):
         return [refined(part) for part in schema]
     if not isinstance(schema, dict):
@@ -43,9 +47,9 @@ def refined(schema: Any) -> Any:
         found["description"] = (
             f"{found.get('description', '')} Default: {msgspec.json.encode(schema['default']).decode()}.".strip()
         )
-    words = [found["const"]] if "const" in found else found.get("enum", [])
-    if isinstance(words, list) and words and "type" not in found:
-        (found["type"],) = {_TYPES[type(word)] for word in words}
+    values = [found["const"]] if "const" in found else found.get("enum", [])
+    if isinstance(values, list) and values and "type" not in found:
+        (found["type"],) = {_TYPES[type(value)] for value in values}
     if found.get("type") == "integer":
         bounds = {name: found.get(name, 0) for name in ("minimum", "maximum")}
         if any(abs(bound) > LARGEST_EXACT for bound in bounds.values()):
@@ -53,9 +57,9 @@ def refined(schema: Any) -> Any:
     return found
 
 
-def parameters_of(operation: Operation) -> Iterable[dict[str, Any]]:
-    """The parameters in the path, the query and the header of an operation."""
-    for identifier, _, table in operation.loads:
+def parameters_of(operation: Operation) -> Iterable[JsonObject]:
+    """The path, query and header parameters of an operation."""
+    for identifier, _, table in operation.path_rows:
         schema = refined(msgspec.json.schema(table.path_column().wire))
         yield {"name": identifier, "in": "path", "required": True, "schema": schema}
     hints = hints_of(operation.query)
@@ -63,16 +67,16 @@ def parameters_of(operation: Operation) -> Iterable[dict[str, Any]]:
         schema = _of_parameter(hints[member.name], member.default)
         yield {"name": member.encode_name, "in": "query", "required": member.required, "schema": schema}
     if operation.status == 201:
-        about = "Repeats within 24 hours get the first answer again."
+        about = "Makes the request safe to repeat: for 24 hours, repetitions return the first response."
         schema = {**TEXT, "maxLength": 255}
         yield {"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema, "description": about}
 
 
-def _of_parameter(hint: Any, default: Any) -> dict[str, Any]:
-    """A parameter is left out where a body would have `null`, so that is none of its values; nor is "" a default."""
+def _of_parameter(hint: WireType, default: object) -> Schema:
+    """The schema of a query parameter. Omitted parameters mean `null`, and an empty default is no default."""
     if hint is Position:
-        return dict(TEXT)
-    schema: dict[str, Any] = refined(msgspec.json.schema(hint))
+        return TEXT | {"description": "The `next_cursor` of the previous page."}
+    schema: Schema = refined(msgspec.json.schema(hint))
     values = [part for part in schema.get("anyOf", []) if part != {"type": "null"}]
     if len(values) == 1:
         schema = {name: part for name, part in schema.items() if name != "anyOf"} | values[0]
