@@ -1,1 +1,1 @@
-"""Who is asking: passwords, signed tokens, login sessions, and what slows guessing down."""
+"""Authentication: passwords, login sessions, tokens, authorization codes, consent rules, throttling, CSRF."""

@@ -1,6 +1,6 @@
-"""What a command-line client may ask of a person: the parameters of its request, and what each scope allows.
+"""Consent rules: the authorization request of a command-line client, and the meaning of its scopes.
 
-Nothing here touches the database (contract, section 10; RFC 6749, RFC 7636, RFC 8252).
+Does not use the database. Sources: RFC 6749, RFC 7636, RFC 8252.
 """
 
 import re
@@ -8,7 +8,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from service import formats
+from service import validators
+from service.translation import gettext, gettext_noop
+
+ClientId = Literal["service-cli"]
+CLIENT_ID: ClientId = "service-cli"
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _LOOPBACK_URI = re.compile(
@@ -19,62 +23,77 @@ _LOOPBACK_URI = re.compile(
 )
 _SCOPE_TOKENS = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: +[\x21\x23-\x5b\x5d-\x7e]+)*", re.ASCII)
 
-# What a person reads of each scope: with `:read` the first, without it both.
-MEANINGS = {
-    "profile": ("See your profile, settings and picture", "Change your profile, settings and picture"),
-    "chats": ("Read your chats", "Write messages in your name, pin and delete messages, begin and end chats"),
-    "bots": ("Look for bots", "Manage bots, where you may"),
-    "data-shares": ("See which data shares you have granted", "Grant and revoke data shares in your name"),
-    "feedback": ("See the feedback that you may see", "Give feedback in your name, and work through it, where you may"),
-    "events": ("See your events", "Change your events"),
-    "notifications": ("Read your notifications", "Mark your notifications as read, and delete them"),
+# The text on the consent page for each scope: `scope:read` grants the first, `scope` both.
+SCOPE_TEXTS = {
+    "profile": (
+        gettext_noop("Read your profile, settings and avatar"),
+        gettext_noop("Change your profile, settings and avatar"),
+    ),
+    "chats": (
+        gettext_noop("Read your chats"),
+        gettext_noop("Send messages as you, pin and delete messages, start and end chats"),
+    ),
+    "bots": (gettext_noop("Search bots"), gettext_noop("Manage the bots that you can manage")),
+    "data-shares": (gettext_noop("Read your data shares"), gettext_noop("Grant and revoke data shares as you")),
+    "feedback": (
+        gettext_noop("Read the feedback that you can read"),
+        gettext_noop("Submit feedback as you, and as an admin set its status"),
+    ),
+    "events": (gettext_noop("Read your events"), gettext_noop("Create, change and delete your events")),
+    "notifications": (
+        gettext_noop("Read your notifications"),
+        gettext_noop("Mark your notifications as read, and delete them"),
+    ),
 }
-# A scope that no token is ever given: a program must not touch the logins, clients and secret addresses of the person.
+# No token is ever issued with this scope: clients cannot manage login sessions, clients or secret addresses.
 ACCOUNT = "account"
-SCOPES = frozenset(MEANINGS) | {f"{scope}:read" for scope in MEANINGS}
+SCOPES = frozenset(SCOPE_TEXTS) | {f"{scope}:read" for scope in SCOPE_TEXTS}
 
 
 def challenge(text: str) -> str:
-    """A code challenge of S256: the 43 characters of a SHA-256 digest in base64url (RFC 7636, section 4.2)."""
+    """Return a code challenge of method S256: a SHA-256 digest in base64url (RFC 7636, section 4.2).
+
+    Raises ValueError for any other text.
+    """
     if not _CHALLENGE.fullmatch(text):
         raise ValueError("expected the 43 base64url characters of a SHA-256 digest")
     return text
 
 
 def loopback_uri(text: str) -> str:
-    """An address that leads nowhere but to this very computer (RFC 8252, section 7.3).
+    """Return a redirect URI on the loopback interface (RFC 8252, section 7.3). Raises ValueError for any other text.
 
-    The text is matched as a whole: browsers and URL parsers disagree on what is odd, so nothing odd passes.
+    Matched with a strict pattern: browsers and URL parsers differ on unusual addresses, so none is accepted.
     """
-    found = _LOOPBACK_URI.fullmatch(text)
-    if not found or int(found["port"] or 1) > 65535:
+    match = _LOOPBACK_URI.fullmatch(text)
+    if not match or int(match["port"] or 1) > 65535:
         raise ValueError("expected http://127.0.0.1 or http://[::1], with or without a port, path and query")
     return text
 
 
 def scope_list(text: str) -> str:
-    """Scopes apart by blanks (RFC 6749, section 3.3)."""
+    """Return scopes separated by single spaces (RFC 6749, section 3.3). Raises ValueError for invalid characters."""
     if text.strip() and not _SCOPE_TOKENS.fullmatch(text.strip()):
-        raise ValueError("expected scopes apart by blanks")
+        raise ValueError("expected scopes separated by spaces")
     return " ".join(dict.fromkeys(text.split()))
 
 
 class ConsentRequest(Struct):
-    """What a command-line client asks for (section 4.1 of the document)."""
+    """The authorization request of a command-line client (RFC 6749, section 4.1.1)."""
 
-    client_id: Literal["service-cli"]
+    client_id: ClientId
     response_type: Literal["code"]
-    code_challenge: Annotated[str, Meta(description="Base64url of the SHA-256 of the verifier."), challenge]
+    code_challenge: Annotated[str, Meta(description="Base64url of the SHA-256 digest of the code verifier."), challenge]
     code_challenge_method: Literal["S256"]
-    redirect_uri: Annotated[str, Meta(max_length=2048, description="On the loopback interface."), loopback_uri]
-    state: Annotated[str, Meta(min_length=1, max_length=512), formats.visible]
-    install_id: Annotated[str, Meta(min_length=1, max_length=128), formats.visible]
-    scope: Annotated[str, Meta(max_length=1000, description="Apart by blanks; none: all."), scope_list] = ""
-    install_name: Annotated[str, Meta(max_length=64), formats.visible] = ""
+    redirect_uri: Annotated[str, Meta(max_length=2048, description="Address on the loopback interface."), loopback_uri]
+    state: Annotated[str, Meta(min_length=1, max_length=512), validators.displayable]
+    install_id: Annotated[str, Meta(min_length=1, max_length=128), validators.displayable]
+    scope: Annotated[str, Meta(max_length=1000, description="Separated by spaces; all if empty."), scope_list] = ""
+    install_name: Annotated[str, Meta(max_length=64), validators.displayable] = ""
 
 
-class Asked(NamedTuple):
-    """What a request would allow: the scopes to be granted; in words what they open; the ones that nobody knows."""
+class RequestedAccess(NamedTuple):
+    """The access that a request would grant: its scopes, their texts for the consent page, and unknown scopes."""
 
     scopes: list[str]
     reading: list[str]
@@ -82,10 +101,10 @@ class Asked(NamedTuple):
     unknown: list[str]
 
 
-def understand(scope: str) -> Asked:
-    """What the scopes of a request mean; none asked for means all."""
-    asked = scope.split() or list(MEANINGS)
-    scopes = [name for name in asked if name in SCOPES]
-    reading = [words for name, (words, _) in MEANINGS.items() if {name, f"{name}:read"} & set(scopes)]
-    changing = [words for name, (_, words) in MEANINGS.items() if name in scopes]
-    return Asked(scopes, reading, changing, [name for name in asked if name not in SCOPES])
+def requested_access(scope: str) -> RequestedAccess:
+    """Return the access that the scopes of a request would grant; all scopes if `scope` is empty."""
+    requested = scope.split() or list(SCOPE_TEXTS)
+    scopes = [name for name in requested if name in SCOPES]
+    reading = [gettext(text) for name, (text, _) in SCOPE_TEXTS.items() if {name, f"{name}:read"} & set(scopes)]
+    changing = [gettext(text) for name, (_, text) in SCOPE_TEXTS.items() if name in scopes]
+    return RequestedAccess(scopes, reading, changing, [name for name in requested if name not in SCOPES])

@@ -1,6 +1,6 @@
 """Password hashing: argon2id through passlib, with at most one hash per core at a time.
 
-A hash takes tens of milliseconds and 19 MiB on purpose, so none is ever made inside a write.
+A hash takes tens of milliseconds and 19 MiB by design, so none is computed inside a write.
 """
 
 import functools
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from passlib.context import CryptContext
 
-# Characters of a password that is set, by whichever way. One that was set before the rule keeps working.
-SHORTEST = 8
-LONGEST = 1024  # longer ones are refused before they cost anything
+# Length of a new password in characters. Shorter passwords that were set before this rule remain valid.
+MIN_LENGTH = 8
+MAX_LENGTH = 1024  # longer input is rejected before it is hashed
 
 _slots = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 
 @functools.cache
 def _context() -> "CryptContext":
-    """OWASP's floor for argon2id: 19 MiB, two passes, one lane. Imported late: most commands never hash.
+    """Return the hashing context with OWASP's minimum for argon2id: 19 MiB, two passes, one lane.
 
-    Passlib hashes something for the first dummy check; that is done here, so that the first check of all takes as long
-    for an address that is not known as for one that is.
+    Passlib is imported late because most commands never hash. Its first dummy verification computes an extra hash; that
+    is done here, so that the first login of a process takes the same time for unknown and known addresses.
     """
     from passlib.context import CryptContext
 
@@ -34,20 +34,20 @@ def _context() -> "CryptContext":
 
 
 def hash_password(password: str) -> str:
-    """The hash to store. Raises ValueError for a password that is too short or too long."""
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise ValueError(f"a password has {SHORTEST} to {LONGEST} characters")
+    """Return the hash to store. Raises ValueError for a password that is too short or too long."""
+    if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+        raise ValueError(f"a password has {MIN_LENGTH} to {MAX_LENGTH} characters")
     with _slots:
         return str(_context().hash(password))
 
 
-def is_right(password: str, stored_hash: str | None) -> bool:
-    """Whether a password belongs to a hash; without a usable hash, the same work is done and the answer is no."""
+def is_correct(password: str, stored_hash: str | None) -> bool:
+    """Return whether a password matches a hash. Takes the same time without a usable hash, and returns False."""
     with _slots:
-        if stored_hash and len(password) <= LONGEST:
+        if stored_hash and len(password) <= MAX_LENGTH:
             try:
                 return bool(_context().verify(password, stored_hash))
-            except ValueError:  # not a hash of ours
+            except ValueError:  # not an argon2 hash
                 pass
         _context().dummy_verify()
         return False

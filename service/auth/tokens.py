@@ -1,87 +1,88 @@
-"""Access and refresh tokens: signed names of a login session's generation, checked against its row at every use.
+"""Access and refresh tokens: the signed identifier and generation of a login session.
 
-Nothing usable rests in the database, and whatever ends the row ends its tokens at once (contract, section 3).
+A token is checked against the row of its session at every use: when the row ends, its tokens are invalid at once. The
+database stores no token.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from service import clock
-from service.auth.signing import sign, verify
-from service.db import is_unavailable, prepared, write
+from service.db import Query, compiled, is_unavailable, write
 from service.errors import InvalidToken, Unauthenticated
-from service.models import Ledger, LoginSession, User
-from service.models.people import Caller
+from service.models import AuditLog, LoginSession, User
+from service.models.callers import Caller
 from service.settings import Settings
+from service.signing import sign, verify
 
 PREFIX = {"access": "cxa_", "refresh": "cxr_"}
-OVERLAP = 10 * clock.SECOND  # how long the previous refresh token is taken in any case: two tabs, a lost answer
+REUSE_PERIOD = 10 * clock.SECOND  # the previous refresh token remains valid: for two tabs, or a lost response
 
 
 class Tokens(Struct, frozen=True):
-    """The pair that login and refresh give (section 2.3 of the document)."""
+    """The pair of tokens that login and refresh return."""
 
     access_token: str
     refresh_token: str
 
 
-def begin(user_id: str, settings: Settings, label: str = "") -> Tokens:
-    """The tokens of a new login session; call it inside a write."""
-    return pair_of(open_session(user_id, settings, label=label), settings)
+def log_in(user_id: str, settings: Settings, label: str = "") -> Tokens:
+    """Create a login session and return its tokens; call it inside a write."""
+    return pair_of(create_token_session(user_id, settings, label=label), settings)
 
 
-def open_session(user_id: str, settings: Settings, label: str = "", **columns: Any) -> LoginSession:
-    """A new login session, as long as refresh tokens live; call it inside a write."""
-    return keep_session(user_id, settings.refresh_days * clock.DAY, label, is_generation_used=True, **columns)
+def create_token_session(user_id: str, settings: Settings, label: str = "", **columns: object) -> LoginSession:
+    """Create a login session with the lifetime of refresh tokens; call it inside a write."""
+    return create_session(user_id, settings.refresh_days * clock.DAY, label, is_generation_used=True, **columns)
 
 
-def keep_session(user_id: str, life: int, label: str, **columns: Any) -> LoginSession:
-    """A new login session that lasts `life` milliseconds, and no more of the user's that have expired."""
+def create_session(user_id: str, lifetime: int, label: str, **columns: object) -> LoginSession:
+    """Create a login session with a lifetime in milliseconds, and delete the expired sessions of the user."""
     now = clock.now()
     LoginSession.delete().where(LoginSession.user_id == user_id, LoginSession.expires_at <= now).execute()
-    session = LoginSession.create(user_id=user_id, expires_at=now + life, label=label[:200], **columns)
+    session = LoginSession.create(user_id=user_id, expires_at=now + lifetime, label=label[:200], **columns)
     scopes = None if session.scopes is None else session.scopes.split()
-    about = {"login": session.id, "by": session.kind, "install": session.install_id, "scopes": scopes}
-    Ledger.record("login", user_id, user_id, **about)
+    details = {"login": session.id, "by": session.kind, "install": session.install_id, "scopes": scopes}
+    AuditLog.record("login", user_id, user_id, **details)
     return session
 
 
 def log_out(caller: Caller, *, everywhere: bool = False) -> None:
-    """End the caller's login session, or all that the user has."""
+    """End the caller's login session, or all login sessions of the user."""
     with write(caller.id):
         if not everywhere:
             LoginSession(id=caller.session_id, user_id=caller.id).end("logout")
         elif LoginSession.end_all(caller.id):
-            Ledger.record("logout", caller.id, caller.id, everywhere=True)
+            AuditLog.record("logout", caller.id, caller.id, everywhere=True)
 
 
 def authenticate(header: str) -> Caller:
-    """The caller that an `Authorization` header names. Raises Unauthenticated or InvalidToken."""
+    """Return the caller of an `Authorization` header. Raises Unauthenticated or InvalidToken."""
     scheme, _, token = header.partition(" ")
     if not header or scheme.lower() != "bearer":
         raise Unauthenticated
     now = clock.now()
     session_id, generation = _read("access", token.strip(" "), now)
-    session = _open(session_id, now)
+    session = _get_open(session_id, now)
     if generation > session.generation:
         raise InvalidToken
     if generation == session.generation and not session.is_generation_used:
-        _note_use(session)
+        _record_first_use(session)
     return session.caller()
 
 
 def caller_of(session_id: str) -> Caller:
-    """The caller that a login session names. Raises InvalidToken when it has ended."""
-    return _open(session_id, clock.now()).caller()
+    """Return the caller of a login session. Raises InvalidToken if the session has ended."""
+    return _get_open(session_id, clock.now()).caller()
 
 
 def is_open(session_id: str) -> bool:
-    """Whether a login session still counts."""
-    return bool(LoginSession.open_sessions().where(LoginSession.id == session_id).exists())
+    """Return whether a login session is open."""
+    return bool(User.open_logins().where(LoginSession.id == session_id).exists())
 
 
-class _Login(NamedTuple):
+class _OpenSession(NamedTuple):
     """An open login session, with role and app of its user."""
 
     id: str
@@ -97,41 +98,41 @@ class _Login(NamedTuple):
         return Caller(self.user_id, self.role, self.app_id, self.id, scopes)
 
 
-@prepared
-def _opened(session_id: str, now: int) -> Any:
+@compiled
+def _open_session(session_id: str, now: int) -> Query:
     users = (User.role, User.app_id)
-    known = (getattr(LoginSession, name) for name in _Login._fields[: -len(users)])
-    return LoginSession.open_sessions(now).where(LoginSession.id == session_id).select(*known, *users)
+    columns = (getattr(LoginSession, name) for name in _OpenSession._fields[: -len(users)])
+    return User.open_logins(now).where(LoginSession.id == session_id).select(*columns, *users)
 
 
-def _open(session_id: str, now: int) -> _Login:
-    """The login session of that identifier, if it is open. Raises InvalidToken."""
-    row = _opened(session_id, now).row()
+def _get_open(session_id: str, now: int) -> _OpenSession:
+    """Return an open login session. Raises InvalidToken."""
+    row = _open_session(session_id, now).row()
     if row is None:
         raise InvalidToken
-    return _Login(*row)
+    return _OpenSession(*row)
 
 
 def rotate(refresh_token: str, settings: Settings) -> Tokens:
-    """A new pair for a refresh token. Raises InvalidToken."""
+    """Exchange a refresh token for a new pair of tokens. Raises InvalidToken."""
     return pair_of(rotate_session(refresh_token, settings), settings)
 
 
-def rotate_session(refresh_token: str, settings: Settings) -> Any:
-    """The login session of a refresh token, at the generation whose pair its holder now gets.
+def rotate_session(refresh_token: str, settings: Settings) -> LoginSession:
+    """Advance the login session of a refresh token by one generation, and return it.
 
-    The previous token gets the current pair again, for ten seconds or until that pair is first used. Anything older
-    was copied: it ends the whole login session. Raises InvalidToken.
+    The previous token returns the current generation again, for ten seconds or until the current pair is first used. An
+    older token is treated as copied and ends the login session (RFC 9700, section 4.14.2). Raises InvalidToken.
     """
     session_id, generation = _read("refresh", refresh_token, clock.now())
     with write(session_id):
-        session = LoginSession.open_sessions().where(LoginSession.id == session_id).first()
+        session: LoginSession | None = User.open_logins().where(LoginSession.id == session_id).first()
         if session is None:
             raise InvalidToken
-        overlaps = clock.now() - session.rotated_at <= OVERLAP or not session.is_generation_used
+        is_reusable = clock.now() - session.rotated_at <= REUSE_PERIOD or not session.is_generation_used
         if generation == session.generation:
-            session = session.advanced(clock.now() + settings.refresh_days * clock.DAY)
-        elif generation < session.generation - 1 or not overlaps:
+            session = session.rotate(clock.now() + settings.refresh_days * clock.DAY)
+        elif generation < session.generation - 1 or not is_reusable:
             session.end("refresh_token_reused")
             session = None
     if session is None:
@@ -139,25 +140,28 @@ def rotate_session(refresh_token: str, settings: Settings) -> Any:
     return session
 
 
-def _note_use(session: _Login) -> None:
-    """From now on the previous refresh token overlaps for its ten seconds only. A full disk must not stop readers."""
+def _record_first_use(session: _OpenSession) -> None:
+    """Record the first use of the current pair: from now on the previous refresh token is valid for ten seconds only.
+
+    Errors of an unavailable database, such as a full disk, are ignored: requests that only read must not fail.
+    """
     try:
-        own = (LoginSession.id == session.id) & (LoginSession.generation == session.generation)
-        LoginSession.update(is_generation_used=True).where(own).execute()
+        current = (LoginSession.id == session.id) & (LoginSession.generation == session.generation)
+        LoginSession.update(is_generation_used=True).where(current).execute()
     except Exception as error:
         if not is_unavailable(error):
             raise
 
 
 def pair_of(session: LoginSession, settings: Settings) -> Tokens:
-    """The tokens of a login session's present generation."""
-    own = [session.id, session.generation]
-    access = sign("access", [*own, min(session.expires_at, clock.now() + settings.access_minutes * clock.MINUTE)])
-    return Tokens(PREFIX["access"] + access, PREFIX["refresh"] + sign("refresh", [*own, session.expires_at]))
+    """Return the tokens of the current generation of a login session."""
+    identity = [session.id, session.generation]
+    access = sign("access", [*identity, min(session.expires_at, clock.now() + settings.access_minutes * clock.MINUTE)])
+    return Tokens(PREFIX["access"] + access, PREFIX["refresh"] + sign("refresh", [*identity, session.expires_at]))
 
 
 def _read(kind: Literal["access", "refresh"], token: str, now: int) -> tuple[str, int]:
-    """The login session and generation that a token names which has not expired. Raises InvalidToken."""
+    """Return the login session and generation of an unexpired token. Raises InvalidToken."""
     try:
         session_id, generation, expires_at = verify(kind, token.removeprefix(PREFIX[kind]))
     except ValueError:

@@ -1,21 +1,24 @@
-"""What slows guessing down: failed logins, counted in the database for an account, a network, and both together."""
+"""Login throttling: limits failed logins per account, per network, and per account and network together.
+
+Attempts are counted in the database, so that the limits hold across processes and instances.
+"""
 
 import hashlib
 import ipaddress
 
-from service import clock, formats
+from service import clock, validators
 from service.db import write
 from service.errors import RateLimited
 from service.models import LoginAttempt
 from service.settings import Settings
 
 
-def begin_attempt(email: str, address: str, settings: Settings) -> str:
-    """Count an attempt as failed until `forgive` is told otherwise, so that parallel guesses count too.
+def record_attempt(email: str, address: str, settings: Settings) -> str:
+    """Record a failed attempt, before the password is verified so that parallel guesses count; return its identifier.
 
-    Returns the attempt's identifier. Raises RateLimited, also for what would have been the right password.
+    `clear_attempt` removes it after a successful login. Raises RateLimited, even if the password would be correct.
     """
-    account = hashlib.sha256(formats.fold_email(email).encode()).hexdigest()
+    account = hashlib.sha256(validators.fold_email(email).encode()).hexdigest()
     network = network_of(address)
     same_account, same_network = LoginAttempt.account == account, LoginAttempt.network == network
     limits = (
@@ -27,24 +30,24 @@ def begin_attempt(email: str, address: str, settings: Settings) -> str:
     with write(account, network):
         LoginAttempt.delete().where(LoginAttempt.at <= now - clock.HOUR).execute()
         waits = []
-        for condition, window, most in limits:
+        for condition, window, limit in limits:
             recent = LoginAttempt.select(LoginAttempt.at).where(condition, LoginAttempt.at > now - window)
-            # The attempt that has to grow old before there is room for one more.
-            blocking = recent.order_by(LoginAttempt.at.desc()).offset(most - 1).first()
-            if blocking:
-                waits.append((blocking.at + window - now + 999) // 1000)
+            # The next attempt is allowed when this one leaves the window.
+            oldest_counted = recent.order_by(LoginAttempt.at.desc()).offset(limit - 1).first()
+            if oldest_counted:
+                waits.append((oldest_counted.at + window - now + 999) // 1000)
         if waits:
             raise RateLimited(max(waits))
         return str(LoginAttempt.create(at=now, account=account, network=network).id)
 
 
-def forgive(attempt: str) -> None:
-    """The attempt was right after all; call it inside the write that opens the login session."""
+def clear_attempt(attempt: str) -> None:
+    """Remove a successful attempt from the count; call it inside the write that begins the login session."""
     LoginAttempt.delete().where(LoginAttempt.id == attempt).execute()
 
 
 def network_of(address: str) -> str:
-    """The /24 or /64 that an address belongs to; what is no address stands for itself."""
+    """Return the network of an IP address, /24 for IPv4 and /64 for IPv6; any other text unchanged."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
