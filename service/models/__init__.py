@@ -1,48 +1,66 @@
-"""The tables, each with the questions and verbs that belong to it.
+"""The tables, and the functions that read and write them.
 
-`RECORDS` names what import and export know, in an order in which every reference points backwards.
+`RECORDS` lists what import and export handle, ordered so that every record comes after those that it refers to.
 """
 
 from service.db import Table
-from service.models.answer_index import BotAnswerWord
-from service.models.answering import BotAnswer
+from service.models import assignments, staff  # noqa: F401 (they add to the table of users)
+from service.models.approvals import Approval
+from service.models.apps import App
+from service.models.audit_log import AuditLog
+from service.models.avatars import Avatar
+from service.models.bot_pictures import BotPicture
 from service.models.bots import Bot
-from service.models.chats import ChatSession, Message
-from service.models.due_answers import DueAnswer
+from service.models.branding import StoredBranding
+from service.models.canned_answer_index import BotAnswerWord
+from service.models.canned_answers import BotAnswer
+from service.models.canned_replies import CannedReply
+from service.models.chats import ChatSession
+from service.models.clock_state import ClockState
+from service.models.data_shares import DataShare
+from service.models.device_authorizations import DeviceAuthorization
 from service.models.events import CalendarFeed, Event
 from service.models.feedback import Feedback
-from service.models.installs import Approval
-from service.models.keeping import KeptAnswer, Moment, SigningKey
-from service.models.ledger import Ledger
+from service.models.feedback_screenshots import FeedbackScreenshot
+from service.models.idempotency_keys import IdempotencyKey
+from service.models.inbox import ReadMarker
+from service.models.logins import LoginAttempt, LoginSession
+from service.models.message_images import MessageImage
+from service.models.messages import Message
 from service.models.notifications import Notification
-from service.models.people import App, LoginAttempt, LoginSession, User
-from service.models.pictures import Avatar
-from service.models.reading import ReadMarker
-from service.models.sharing import DataShare
+from service.models.reply_queue import PendingReply
+from service.models.signing_keys import SigningKey
+from service.models.users import User
 
 __all__ = [
     "App",
     "Approval",
+    "AuditLog",
     "Avatar",
     "Bot",
     "BotAnswer",
     "BotAnswerWord",
+    "BotPicture",
     "CalendarFeed",
+    "CannedReply",
     "ChatSession",
+    "ClockState",
     "DataShare",
-    "DueAnswer",
+    "DeviceAuthorization",
     "Event",
     "Feedback",
-    "KeptAnswer",
-    "Ledger",
+    "FeedbackScreenshot",
+    "IdempotencyKey",
     "LoginAttempt",
     "LoginSession",
     "Message",
-    "Moment",
+    "MessageImage",
     "Notification",
+    "PendingReply",
     "RECORDS",
     "ReadMarker",
     "SigningKey",
+    "StoredBranding",
     "TABLES",
     "User",
 ]
@@ -53,12 +71,16 @@ RECORDS: dict[str, type[Table]] = {
     "bot": Bot,
     "chat_session": ChatSession,
     "message": Message,
+    "message_image": MessageImage,
     "event": Event,
     "notification": Notification,
     "data_share": DataShare,
     "feedback": Feedback,
+    "feedback_screenshot": FeedbackScreenshot,
     "avatar": Avatar,
     "bot_answer": BotAnswer,
+    "canned_reply": CannedReply,
+    "bot_picture": BotPicture,
 }
 
 TABLES: tuple[type[Table], ...] = (
@@ -67,11 +89,13 @@ TABLES: tuple[type[Table], ...] = (
     LoginSession,
     LoginAttempt,
     Approval,
+    DeviceAuthorization,
     SigningKey,
-    Moment,
-    KeptAnswer,
+    ClockState,
+    StoredBranding,
+    IdempotencyKey,
     ReadMarker,
     CalendarFeed,
-    DueAnswer,
-    Ledger,
+    PendingReply,
+    AuditLog,
 )

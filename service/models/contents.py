@@ -1,18 +1,49 @@
-"""What a message holds, as it is stored: each a JSON array of the bytes of a JSON text, `[]` where there is none."""
+"""The contents of a message as stored: JSON arrays of the bytes of a JSON text, `[]` if unset."""
 
 import json
 
 import msgspec
 
+from service.errors import InvalidBody
+from service.fields import as_bytes, compact_json
+from service.types import JsonObject, JsonValue
+
 CONTENTS = ("content", "original_content", "translations", "reply_snapshot", "action_payload")
 EMPTY = "[]"
+IMAGE = "image"  # the `content_type` of messages with pictures
 
 
 def text_in(content: str) -> str:
-    """The text in a content: of `{"text": "…"}`, or of a JSON string; of anything else, none."""
-    try:
-        found = json.loads(bytes(msgspec.json.decode(content)))
-    except (ValueError, RecursionError):  # an array of integers may be anything
-        return ""
-    text = found.get("text") if isinstance(found, dict) else found
+    """Return the text of a content that is `{"text": "…"}` or a JSON string; empty for any other content."""
+    value = _value(content)
+    text = value.get("text") if isinstance(value, dict) else value
     return text.encode(errors="replace").decode().replace("\0", "") if isinstance(text, str) else ""
+
+
+def with_images(content: str, images: list[JsonObject]) -> str:
+    """Return the content of a message with pictures, from a content that is `{"text": "…"}`. Raises InvalidBody."""
+    value = _value(content)
+    if not isinstance(value, dict) or value.keys() != {"text"} or not isinstance(value["text"], str):
+        raise InvalidBody('$.content: expected {"text": …} for a message with pictures')
+    return compact_json(as_bytes({**value, "images": images}))
+
+
+def images_in(content: str) -> list[JsonObject]:
+    """Return the `images` of a content; empty for other contents."""
+    value = _value(content)
+    images = value.get("images") if isinstance(value, dict) else None
+    return [image for image in images if isinstance(image, dict)] if isinstance(images, list) else []
+
+
+def without_images(content: str) -> tuple[str, tuple[str, ...]]:
+    """Return the content that `with_images` was called with, and the identifiers of the pictures."""
+    ids = tuple(str(image.get("url", "")).rpartition("/")[2] for image in images_in(content))
+    return compact_json(as_bytes({"text": text_in(content)})), ids
+
+
+def _value(content: str) -> JsonValue:
+    """Return the JSON value of a content; None if it is no JSON."""
+    try:
+        return json.loads(bytes(msgspec.json.decode(content)))
+    except (ValueError, RecursionError):  # an array of integers may be anything
+        return None

@@ -1,77 +1,89 @@
-"""What users tell the makers of the app."""
+"""Feedback from users of the app."""
 
-from typing import Any
+import re
+from typing import Literal, Self, get_args
 
 from msgspec import Raw
 
-from service import clock, formats
+from service import clock, validators
 from service.db import Order, Page, Position, Table, page, render, write
 from service.errors import FeedbackNotFound, Forbidden
-from service.fields import Identifier, JsonAsBytes, Text, Timestamp, reference
-from service.models.ledger import Ledger
-from service.models.people import Caller
+from service.fields import Identifier, JsonAsBytes, SqlValue, Text, Timestamp, reference
+from service.models.audit_log import AuditLog
+from service.models.callers import Caller
+
+Status = Literal["new", "seen", "in_progress", "done", "declined"]  # accepted from admins; imports may have others
+STATUSES: tuple[str, ...] = get_args(Status)
+SCREENSHOT_PATH = "/api/v1/feedback/{}/screenshot"  # of an uploaded screenshot
+
+_SCREENSHOT = re.compile(SCREENSHOT_PATH.format("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"))
+
+
+def screenshot_address(text: str) -> str:
+    """Return the path of an uploaded screenshot, or a web address, unchanged. Raises ValueError for any other text."""
+    return text if _SCREENSHOT.fullmatch(text) else validators.web_address(text)
 
 
 class Feedback(Table):
-    """A feedback record (section 2.11 of the document)."""
+    """Feedback of a user."""
 
-    reach_raises = (FeedbackNotFound, Forbidden)
+    get_for_errors = (FeedbackNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     user_id = reference("user")
-    feedback_type = Text(64, form=formats.word, default="general")
-    description = Text(10_000, least=1, default=None)
+    feedback_type = Text(64, validator=validators.slug, default="general")
+    description = Text(10_000, min_length=1, default=None)
     app_version = Text(64)
-    device_info = JsonAsBytes(most=16 * 1024)
-    screenshot_url = Text(2048, form=formats.web_address)  # never fetched
-    status = Text(64, form=formats.word, default="new")
+    device_info = JsonAsBytes(max_length=16 * 1024)
+    screenshot_url = Text(2048, validator=screenshot_address)  # never fetched
+    status = Text(64, validator=validators.slug, default=STATUSES[0])
     created_at = Timestamp(default=clock.timestamp)
     updated_at = Timestamp(default=clock.timestamp)
 
     @classmethod
-    def submit(cls, user_id: str, **columns: Any) -> Raw:
-        """A new record of a user, rendered."""
+    def submit(cls, user_id: str, **columns: SqlValue) -> Raw:
+        """Create feedback of a user. Return it, rendered."""
         now = clock.timestamp()
         with write(user_id):
-            made = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
-            return render(cls, made.id)
+            created = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
+            return render(cls, created.id)
 
     @classmethod
-    def reach(cls, caller: Caller, id: str, *above: Any) -> "Feedback":
-        """The record, for those who work through feedback: admins. Raises FeedbackNotFound or Forbidden."""
-        feedback = cls.known(id)
+    def get_for(cls, caller: Caller, id: str, *above: Table) -> Self:
+        """Return the feedback, for admins. Raises FeedbackNotFound or Forbidden."""
+        feedback = cls.find(id)
         if feedback is None:
             raise FeedbackNotFound
-        expect_admin(caller)
+        require_admin(caller)
         return feedback
 
     @classmethod
-    def listed_for(
-        cls, caller: Caller, after: Position, limit: int, *, everybody: bool, status: str
+    def list_page(
+        cls, caller: Caller, after: Position, limit: int, *, all_users: bool, status: str
     ) -> "Page[Feedback]":
-        """A page of the caller's records, or of everybody's, the newest first. Raises Forbidden."""
+        """Return a page of the caller's feedback, or of that of all users, newest first. Raises Forbidden."""
         found = cls.select()
-        if everybody:
-            expect_admin(caller)
+        if all_users:
+            require_admin(caller)
         else:
             found = found.where(cls.user_id == caller.id)
         if status:
             found = found.where(cls.status == status)
-        some = bool(status) or not everybody
-        return page(found, [Order(cls.created_at, True, some), Order(cls.id, True, some)], after, limit)
+        filtered = bool(status) or not all_users
+        return page(found, [Order(cls.created_at, True, filtered), Order(cls.id, True, filtered)], after, limit)
 
-    def become(self, status: str, caller: Caller) -> Raw:
-        """Say how far the work is; the record, rendered. The same status again changes nothing."""
-        other = (Feedback.id == self.id) & (Feedback.status != status)
+    def set_status(self, status: str, caller: Caller) -> Raw:
+        """Set the status. Return the feedback, rendered. No effect if the status is the same."""
+        changed = (Feedback.id == self.id) & (Feedback.status != status)
         with write(self.id):
-            if Feedback.update(status=status, updated_at=clock.timestamp()).where(other).execute():
-                Ledger.record("feedback_changed", caller.id, self.user_id, feedback=self.id, status=status)
+            if Feedback.update(status=status, updated_at=clock.timestamp()).where(changed).execute():
+                AuditLog.record("feedback_changed", caller.id, self.user_id, feedback=self.id, status=status)
         return render(Feedback, self.id)
 
     class Meta:
         indexes = tuple(((*first, "created_at", "id"), False) for first in (("user_id",), ("status",), ()))
 
 
-def expect_admin(caller: Caller) -> None:
-    """Raises Forbidden for everybody else: a record names no app whose agents it could be for."""
+def require_admin(caller: Caller) -> None:
+    """Raises Forbidden for all callers but admins; feedback belongs to no app, so agents have no access."""
     if caller.role != "admin":
-        raise Forbidden(concealed=FeedbackNotFound)
+        raise Forbidden(not_found=FeedbackNotFound)

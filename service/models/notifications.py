@@ -1,38 +1,40 @@
-"""What a user is told: the list of notifications, what is read of it, and how others put something there."""
+"""Notifications of users: creating, listing, reading and removing them."""
 
 import contextlib
 import json
-from typing import Any
 
 import peewee
 from msgspec import Raw
 
 from service import clock
-from service.db import Order, Page, Position, Table, is_unavailable, page, prepared, render, write
+from service.db import Order, Page, Position, Query, Table, compiled, is_unavailable, page, render, write
 from service.errors import Forbidden, NotificationNotFound
 from service.fields import (
-    EXPORT,
-    NEVER,
-    Flag,
+    EXPORT_ONLY,
+    INTERNAL,
     Identifier,
     JsonAsBytes,
-    Sortable,
+    SqlValue,
     Text,
     Timestamp,
+    TimestampFlag,
+    UlidIdentifier,
     as_bytes,
     compact_json,
     reference,
 )
 from service.models.events import Event
-from service.models.people import Caller, User
+from service.models.ownership import Owned
+from service.models.users import User
+from service.types import JsonObject
 
 REMINDER = "event_reminder"
 
 
-class Notification(Table):
-    """A notification of one user (section 2.10 of the document)."""
+class Notification(Owned, Table):
+    """A notification of a user."""
 
-    reach_raises = (NotificationNotFound, Forbidden)
+    get_for_errors = (NotificationNotFound, Forbidden)
     id = Identifier(primary_key=True, default=clock.uuid)
     type = Text(64, default="chat_message")
     title = Text(200)
@@ -40,58 +42,49 @@ class Notification(Table):
     conversation_id = Identifier(null=True)
     session_id = Identifier(null=True, refers_to="chat_session")
     payload = JsonAsBytes()
-    is_read = Flag("read_at")
+    is_read = TimestampFlag("read_at")
     read_at = Timestamp(null=True)
     created_at = Timestamp(default=clock.timestamp)
-    user_id = reference("user", leaves=EXPORT)
-    message_id = Sortable(null=True, leaves=NEVER, index=True)  # of the message it announces, from the payload
+    user_id = reference("user", visibility=EXPORT_ONLY)
+    # The message that the notification announces, from the payload.
+    message_id = UlidIdentifier(null=True, visibility=INTERNAL, index=True)
 
     @classmethod
-    def adopt(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The payload tells which message is announced."""
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # it may be anything
+    def from_import(cls, given: dict[str, SqlValue]) -> dict[str, SqlValue]:
+        """Return the message that the payload names."""
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # any JSON
             payload = json.loads(bytes(json.loads(given["payload"])))
             return {"message_id": clock.read_ulid(payload["message_id"])}
         return {}
 
     @classmethod
-    def reach(cls, caller: Caller, id: str, *above: Any) -> "Notification":
-        """The notification, for the user who was told. Raises NotificationNotFound or Forbidden."""
-        notification = cls.known(id)
-        if notification is None:
-            raise NotificationNotFound
-        if notification.user_id != caller.id:
-            raise Forbidden(concealed=NotificationNotFound)
-        return notification
-
-    @classmethod
-    def tell(cls, user_id: str, type: str, title: str, payload: dict[str, Any], **columns: Any) -> None:
-        """Notify a user of something, inside the write that does it."""
+    def notify(cls, user_id: str, type: str, title: str, payload: JsonObject, **columns: SqlValue) -> None:
+        """Create a notification, inside the write that causes it."""
         rendered = compact_json(as_bytes(payload))
         cls.create(user_id=user_id, type=type, title=title, payload=rendered, **columns)
-        User.touch(user_id)
+        User.mark_changed(user_id)
 
     @classmethod
     def remind(cls, user_id: str) -> None:
-        """Notify a user of the reminders that have come by now, each once; whoever reads the list asks for this.
+        """Create the notifications of due reminders; called by every read of the notifications.
 
-        When nothing can be written now, they come with a later reading: readers must not stop.
+        If the database cannot be written, a later read creates them: reads continue to work.
         """
         try:
             with write(user_id):
-                for event in Event.take_due(user_id):
-                    cls.tell(user_id, REMINDER, event.title, {"event_id": event.id})
+                for event in Event.claim_due_reminders(user_id):
+                    cls.notify(user_id, REMINDER, event.title, {"event_id": event.id})
         except peewee.DatabaseError as error:
             if not is_unavailable(error):
                 raise
 
     @classmethod
     def inbox(cls, user_id: str, after: Position, limit: int, unread_only: bool) -> "Page[Notification]":
-        """A page of a user's notifications, the newest first, and how many are unread of all."""
+        """Return a page of a user's notifications, newest first, and the number of all unread ones."""
 
         def read() -> Page[Notification]:
             found, unread = _inbox(user_id, unread=unread_only), _inbox(user_id, unread=True)
-            return page(found, LATEST_FIRST, after, limit, unread_count=unread, due=Event.due(user_id))
+            return page(found, LATEST_FIRST, after, limit, unread_count=unread, due=Event.due_reminders(user_id))
 
         found = read()
         if found.counts["due"]:
@@ -101,40 +94,40 @@ class Notification(Table):
 
     @classmethod
     def count_unread(cls, user_id: str) -> int:
-        """How many of a user's notifications are unread."""
-        if Event.due(user_id).count():
+        """Return the number of a user's unread notifications."""
+        if Event.due_reminders(user_id).count():
             cls.remind(user_id)
         return _inbox(user_id, unread=True).count()
 
     @classmethod
     def mark_read(cls, user_id: str, before: str | None) -> int:
-        """Mark a user's unread notifications as read, all or those created earlier than `before`; how many it were."""
+        """Mark a user's notifications as read, or only those created before `before`. Return how many changed."""
         unread = (cls.user_id == user_id) & cls.read_at.is_null()
         if before is not None:
             unread &= cls.created_at < before
         with write(user_id):
             marked = int(cls.update(read_at=clock.timestamp()).where(unread).execute())
             if marked:
-                User.touch(user_id)
+                User.mark_changed(user_id)
             return marked
 
-    def mark(self, *, read: bool) -> Raw:
-        """Mark this one as read, if it is not, or as unread; as it is then. Raises NotificationNotFound."""
-        own, moment = Notification.id == self.id, clock.timestamp() if read else None
+    def set_read(self, *, read: bool) -> Raw:
+        """Mark the notification as read or unread. Return it, rendered. Raises NotificationNotFound."""
+        own, read_at = Notification.id == self.id, clock.timestamp() if read else None
         with write(self.user_id):
-            if Notification.update(read_at=moment).where(own, Notification.read_at.is_null(read)).execute():
-                User.touch(self.user_id)
+            if Notification.update(read_at=read_at).where(own, Notification.read_at.is_null(read)).execute():
+                User.mark_changed(self.user_id)
             try:
                 return render(Notification, self.id)
             except peewee.DoesNotExist:
                 raise NotificationNotFound from None
 
-    def dismiss(self) -> None:
-        """Take it out of the list for good. Raises NotificationNotFound."""
+    def remove(self) -> None:
+        """Delete the notification. Raises NotificationNotFound."""
         with write(self.user_id):
             if not Notification.delete().where(Notification.id == self.id).execute():
                 raise NotificationNotFound
-            User.touch(self.user_id)
+            User.mark_changed(self.user_id)
 
     class Meta:
         indexes = ((("user_id", "created_at", "id"), False),)
@@ -143,8 +136,8 @@ class Notification(Table):
 LATEST_FIRST = (Order(Notification.created_at, True), Order(Notification.id, True))
 
 
-@prepared
-def _inbox(user_id: str, *, unread: bool) -> Any:
+@compiled
+def _inbox(user_id: str, *, unread: bool) -> Query:
     own = Notification.select().where(Notification.user_id == user_id)
     return own.where(Notification.read_at.is_null()) if unread else own
 
@@ -153,11 +146,11 @@ _unread = Notification.read_at.is_null()
 Notification.add_index(
     Notification.user_id, Notification.created_at, Notification.id, name="notification_unread", where=_unread
 )
-Notification.add_index(  # of a session; and SQLite counts without a look at the rows when it sees what it counts
+Notification.add_index(  # of a session; covers the condition, so that SQLite counts without reading the rows
     Notification.user_id,
     Notification.read_at,
     Notification.session_id,
     Notification.message_id,
-    name="notification_told",
+    name="notification_unread_session",
     where=_unread,
 )

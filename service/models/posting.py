@@ -1,30 +1,35 @@
-"""A message comes into a chat session: counted, stored and announced, inside the write of whoever sends it."""
+"""Stores a message in a chat session: totals, the message itself, and notifications."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import peewee
 
 from service import clock
-from service.db import database, fixed, prepared
+from service.db import Query, compiled, database, literal
 from service.errors import SessionArchived
+from service.fields import SqlValue
+from service.models.apps import App
 from service.models.bots import Bot
-from service.models.chats import OVER, PAUSED, ChatSession, Message
+from service.models.chats import ENDED_STATUSES, PAUSED_STATUSES, ChatSession
+from service.models.messages import NEWEST_FIRST, Message
 from service.models.notifications import Notification
-from service.models.people import App, User
-from service.models.reading import NEWEST_FIRST, PREVIEW
+from service.models.users import User
 
 
-def post(session: ChatSession, *, reopening: bool = False, languages: Sequence[str] = (), **columns: Any) -> Message:
-    """Put a message into a session, later than all others, and tell everybody else in it. Raises SessionArchived.
+def post(
+    session: ChatSession, *, id: str = "", reopen: bool = False, languages: Sequence[str] = (), **columns: SqlValue
+) -> Message:
+    """Store a message as the newest of a session and notify the other participants, inside a write.
 
-    With `reopening`, a session that is over or paused is open again. `languages` are those that came with the message.
+    `id` is the `next_id` of this write, if the columns depend on it. With `reopen`, a session that is ended or paused
+    is open again. `languages` are those of the request. Raises SessionArchived.
     """
-    now = clock.timestamp()
-    told = ", ".join(languages)
-    _admit(session, now, told, is_private=columns.get("is_private", False), reopening=reopening)
+    id = id or next_id(session)
+    now = clock.timestamp(min(clock.ulid_time(id), clock.now()))  # the identifier may be after one from the future
+    is_private = columns.get("is_private", False)
+    _count(session, now, ", ".join(languages), is_private=is_private, reopen=reopen)
     message = Message.create(
-        id=clock.ulid(after=_newest(session)),
+        id=id,
         chat_session_id=session.id,
         conversation_id=session.conversation_id,
         owner_id=session.user_id,
@@ -33,79 +38,87 @@ def post(session: ChatSession, *, reopening: bool = False, languages: Sequence[s
         updated_at=now,
         **columns,
     )
-    _announce(message, session)
+    _notify(message, session)
     return message
 
 
-def _admit(session: ChatSession, now: str, languages: str, *, is_private: bool, reopening: bool) -> None:
-    """Count a message in, before it is there. Raises SessionArchived."""
-    shape = {"public": not is_private, "reopening": reopening, "with_languages": bool(languages)}
-    if not _admitted(session.id, clock.now(), now, languages, **shape).run():
+def _count(session: ChatSession, now: str, languages: str, *, is_private: bool, reopen: bool) -> None:
+    """Add a new message to the totals of a session. Raises SessionArchived."""
+    variant = {"public": not is_private, "reopen": reopen, "with_languages": bool(languages)}
+    if not _counting(session.id, clock.now(), now, languages, **variant).run():
         raise SessionArchived
 
 
-@prepared
-def _admitted(
-    session_id: str, news_at: int, now: str, languages: str, *, public: bool, reopening: bool, with_languages: bool
-) -> Any:
-    changes = {"shown_total": ChatSession.shown_total + 1, **ChatSession.news(news_at, is_private=not public)}
+@compiled
+def _counting(
+    session_id: str, revision: int, now: str, languages: str, *, public: bool, reopen: bool, with_languages: bool
+) -> Query:
+    changes = {"shown_total": ChatSession.shown_total + 1, **ChatSession.changes(revision, is_private=not public)}
     if public:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
-    if reopening:
-        changes["status"] = peewee.Case(None, [(ChatSession.status.in_((*OVER, *PAUSED)), "open")], ChatSession.status)
+    if reopen:
+        reopened = ChatSession.status.in_((*ENDED_STATUSES, *PAUSED_STATUSES))
+        changes["status"] = peewee.Case(None, [(reopened, "open")], ChatSession.status)
+        changes["snoozed_until"] = None
     if with_languages:
         changes["accept_language"] = languages
     return ChatSession.update(changes).where(ChatSession.id == session_id, ChatSession.status != "archived")
 
 
-def _newest(session: ChatSession) -> str:
-    """The newest message of a session, deleted or not; empty when there is none."""
-    return max(filter(None, _ends(session.id).row()), default="")
+def next_id(session: ChatSession) -> str:
+    """Return the identifier of the next message of a session: greater than those of all others, deleted or not."""
+    return clock.ulid(after=max(filter(None, _newest_ids(session.id).row()), default=""))
 
 
-@prepared
-def _ends(session_id: str) -> Any:
-    """The newest message that is there, and the newest that was deleted: the last of an index each."""
+@compiled
+def _newest_ids(session_id: str) -> Query:
+    """Select the newest message and the newest deleted message, each the end of an index."""
     inside = Message.select(Message.id).where(Message.chat_session_id == session_id)
-    inside = inside.order_by(NEWEST_FIRST.sql()).limit(fixed(1))
-    ends = [inside.where(Message.deleted_at.is_null(is_there)) for is_there in (True, False)]
-    return peewee.Select((), ends).bind(database)
+    inside = inside.order_by(NEWEST_FIRST.sql()).limit(literal(1))
+    newest = [inside.where(Message.deleted_at.is_null(not_deleted)) for not_deleted in (True, False)]
+    return peewee.Select((), newest).bind(database)
 
 
-def _announce(message: Message, session: ChatSession) -> None:
-    """Notify the session's owner, and the staff who wrote in it, of a message of somebody else's."""
+def _notify(message: Message, session: ChatSession) -> None:
+    """Notify the customer, the assignee, and staff who have sent messages to the session, of another's message."""
     payload = {"message_id": message.id, "session_id": session.id}
     about = {"session_id": session.id, "conversation_id": session.conversation_id, "message_id": message.id}
-    for id in sorted({*_writers(session), session.user_id} - {message.sender_id}):  # each is locked from here on
-        user = User.known(id)
-        if user and not user.is_disabled and _concerns(message, session, user):
-            title = _name_of(message, session)
-            Notification.tell(id, "chat_message", title, payload, body=message.plain_text[:PREVIEW], **about)
+    # Sorted, so that concurrent writes lock the users in the same order.
+    assignee: str | None = _assignee(session.id).value()
+    for id in sorted({*_senders(session), session.user_id, *filter(None, [assignee])} - {message.sender_id}):
+        user = User.find(id)
+        if user and not user.is_disabled and _may_see(user, message, session):
+            title = _sender_name(message, session)
+            Notification.notify(id, "chat_message", title, payload, body=message.preview, **about)
 
 
-def _concerns(message: Message, session: ChatSession, user: User) -> bool:
-    """Whether somebody who took part in a session is told of a message: its owner, and its staff of today."""
-    is_staff = user.role == "admin" or (user.role == "agent" and user.app_id == session.app_id)
-    return is_staff or (user.id == session.user_id and not message.is_private)
+def _may_see(user: User, message: Message, session: ChatSession) -> bool:
+    """Return whether a participant of a session may see a message; notes are for the current staff only."""
+    return user.is_staff(session.app_id) or (user.id == session.user_id and not message.is_private)
 
 
-def _writers(session: ChatSession) -> list[str]:
-    """Who wrote in a session: they are few, and each is one step in an index, however much they wrote."""
+@compiled
+def _assignee(session_id: str) -> Query:
+    return ChatSession.select(ChatSession.assignee_id).where(ChatSession.id == session_id)
+
+
+def _senders(session: ChatSession) -> list[str]:
+    """Return the senders of a session: one index step for each, however many messages they wrote."""
     found = [""]
-    while following := _writer_after(session.id, found[-1]).value():
-        found.append(following)
+    while next_sender := _sender_after(session.id, found[-1]).value():
+        found.append(next_sender)
     return found[1:]
 
 
-@prepared
-def _writer_after(session_id: str, writer: str) -> Any:
+@compiled
+def _sender_after(session_id: str, sender_id: str) -> Query:
     senders = Message.select(peewee.fn.min(Message.sender_id)).where(Message.chat_session_id == session_id)
-    return senders.where(Message.sender_id > writer)
+    return senders.where(Message.sender_id > sender_id)
 
 
-def _name_of(message: Message, session: ChatSession) -> str:
-    """The name under which others meet a sender; never the address. Somebody without one speaks for the app."""
-    sender: Any = (Bot if message.sender_type == "bot" else User).known(message.sender_id)
+def _sender_name(message: Message, session: ChatSession) -> str:
+    """Return the display name of a sender, never the e-mail address; without a name, that of the app."""
+    sender: SqlValue = (Bot if message.sender_type == "bot" else User).find(message.sender_id)
     if message.sender_type == "bot":
         name = sender.name
     else:

@@ -1,89 +1,183 @@
-"""Avatars: picture bytes of strangers in, small and safe WebP bytes out; the only importer of Pillow.
+"""Decodes untrusted pictures, and encodes avatars, pictures of bots and pictures of messages as WebP.
 
-Nothing of the original file survives but its pixels: what it says of places, cameras and authors is dropped, and what
-it says of orientation is obeyed (contract, section 7). Pixels are taken as sRGB: a colour profile never reaches the
-library in C that would read it.
+The only importer of Pillow.
+
+Only the pixels of the original file are kept. Metadata such as places, cameras and authors is dropped; the Exif
+orientation is applied. Pixels are treated as sRGB: no colour profile is passed to the C library that would parse it.
 """
 
+import contextlib
 import io
 import logging
+import math
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from service.errors import Busy, ImageTooLarge, ImageUnreadable, UnsupportedMediaType
-from service.pictures.containers import Parts, orientation_of, recognise, take_apart, webp_chunks
+from service.pictures.containers import MAX_PIXELS, Parts, detect_format, parse, read_orientation, webp_chunks
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 log = logging.getLogger("cx.pictures")
 
-SIDE = 512  # pixels of an avatar, at most
-LONGEST = 10_000  # pixels a side
+PICTURE_SIDE = 2048  # pixels of the longer side of a picture in a message, at most
+PICTURE_BYTES = 1024 * 1024  # of a picture in a message, at most
+THUMBNAIL_SIDE = 320  # pixels of the longer side of a thumbnail, at most
+MAX_SIDE = 10_000  # pixels of a side of an uploaded picture
 CONTENT_TYPE = "image/webp"
 
-_at_once = threading.BoundedSemaphore(2)
-_AVATAR = {b"VP8X", b"ALPH", b"VP8 ", b"VP8L"}  # the chunks of a WebP that is nothing but a still picture
+_REDUCED_SIDE = math.isqrt(MAX_PIXELS) // 2  # so that a JPEG that is not reduced has at most MAX_PIXELS
+_SIDEWAYS = (5, 6, 7, 8)  # the Exif orientations of pictures whose width and height are exchanged
+_decoding = threading.BoundedSemaphore(2)
+_PLAIN_CHUNKS = {b"VP8X", b"ALPH", b"VP8 ", b"VP8L"}  # the chunks of a WebP with one picture and no metadata
+_QUALITIES = (85, 50)  # of WebP, from 0 to 100; a lower one if a picture is larger than PICTURE_BYTES
+
+WebPImage: TypeAlias = Any  # with its decoder, which Pillow does not document
+
+
+class Shape(NamedTuple):
+    """The shape of a cropped picture."""
+
+    ratio: int  # of the width to the height
+    max_height: int  # in pixels
+
+    @property
+    def max_size(self) -> tuple[int, int]:
+        """Width and height at most."""
+        return self.ratio * self.max_height, self.max_height
+
+    def within(self, width: int, height: int) -> tuple[int, int]:
+        """The largest size of this shape inside a picture; a picture narrower than the ratio keeps its width."""
+        cropped = max(1, min(width // self.ratio, height, self.max_height))
+        return min(width, self.ratio * cropped), cropped
+
+
+SQUARE = Shape(1, 512)  # of avatars, and of icons of bots
+COVER = Shape(3, 400)  # of covers of bots
+
+
+class Picture(NamedTuple):
+    """A picture of a message, and its thumbnail, in WebP."""
+
+    content: bytes
+    thumbnail: bytes
+    width: int
+    height: int
 
 
 def make_avatar(raw: bytes) -> bytes:
-    """A picture as avatar: upright, centre-cropped to a square, at most 512 pixels a side, never enlarged, WebP.
+    """An avatar: `make_cropped` in the shape of a square."""
+    return make_cropped(raw, SQUARE)
 
-    Takes JPEG, PNG and WebP, of moving pictures the first. Raises UnsupportedMediaType, ImageUnreadable,
-    ImageTooLarge, or Busy while two others are being decoded or memory is short.
+
+def make_cropped(raw: bytes, shape: Shape) -> bytes:
+    """A picture in WebP: rotated upright, cropped to a shape around its center, never enlarged.
+
+    Accepts JPEG, PNG and WebP; of an animation, the first picture. Raises UnsupportedMediaType, ImageUnreadable,
+    ImageTooLarge, or Busy while two other pictures are being decoded or memory is short.
     """
-    recognise(raw)
-    if not _at_once.acquire(blocking=False):
-        raise Busy
-    try:
-        parts = take_apart(raw)
-        return _encode(_upright(_square(_decode(parts)), orientation_of(parts.exif)))
-    except MemoryError:
-        log.error("no memory for a picture of %s bytes", len(raw))
-        raise Busy from None
-    finally:
-        _at_once.release()
+    with _decoder(raw) as parts:
+        orientation, longer = read_orientation(parts.exif), max(shape.max_size)
+        cropped = _crop(_decode(parts, (longer, longer)), shape, orientation)
+        return _encode(_upright(cropped, orientation))
+
+
+def make_picture(raw: bytes) -> Picture:
+    """A picture for a message: rotated upright, at most 2048 pixels a side and 1 MiB, never enlarged or cropped.
+
+    Accepts the same files as `make_cropped`, and raises the same errors.
+    """
+    with _decoder(raw) as parts:
+        scaled = _in_rgb(_scaled(_resizable(_decode(parts, (_REDUCED_SIDE, 1))), PICTURE_SIDE))
+        return _picture(_upright(scaled, read_orientation(parts.exif)))
+
+
+def restore_picture(raw: bytes) -> Picture:
+    """An exported picture, unchanged, with a new thumbnail; any other file is converted by `make_picture`."""
+    if len(raw) <= PICTURE_BYTES and is_plain_webp(raw):
+        with _decoder(raw) as parts:
+            image = _decode(parts, (PICTURE_SIDE, 1))
+            if max(image.size) <= PICTURE_SIDE:
+                return Picture(raw, _thumbnail(_in_rgb(image)), *image.size)
+    return make_picture(raw)
 
 
 def is_avatar(raw: bytes) -> bool:
-    """Whether bytes are an avatar already, as `make_avatar` makes them."""
+    """Whether a file has the form that `make_avatar` produces."""
+    return is_cropped(raw, SQUARE)
+
+
+def is_cropped(raw: bytes, shape: Shape) -> bool:
+    """Whether a file has the form that `make_cropped` produces."""
     try:
-        size = int.from_bytes(raw[4:8], "little") + 8
-        if recognise(raw) != "WEBP" or size != len(raw) or not set(webp_chunks(raw)) <= _AVATAR:
+        if not is_plain_webp(raw):
             return False
-        width, height = _decode(Parts("WEBP", raw, most=SIDE * SIDE)).size
-        return width == height
+        size = _decode(Parts("WEBP", raw, max_pixels=math.prod(shape.max_size)), (1, 1)).size
+        return size == shape.within(*size)
     except (UnsupportedMediaType, ImageUnreadable, ImageTooLarge):
         return False
 
 
-def _decode(parts: Parts) -> "Image":
-    """The pixels of the first picture. Raises ImageUnreadable or ImageTooLarge."""
+def is_plain_webp(raw: bytes) -> bool:
+    """Whether a file is a WebP with one picture and nothing else. Raises UnsupportedMediaType or ImageUnreadable."""
+    size = int.from_bytes(raw[4:8], "little") + 8
+    return detect_format(raw) == "WEBP" and size == len(raw) and set(webp_chunks(raw)) <= _PLAIN_CHUNKS
+
+
+@contextlib.contextmanager
+def _decoder(raw: bytes) -> Iterator[Parts]:
+    """The parts of a file, while it is one of at most two that are decoded at a time.
+
+    Raises UnsupportedMediaType, ImageUnreadable, or Busy while two others are decoded or memory is short.
+    """
+    detect_format(raw)
+    if not _decoding.acquire(blocking=False):
+        raise Busy
+    try:
+        yield parse(raw)
+    except MemoryError:
+        log.error("not enough memory for a picture of %s bytes", len(raw))
+        raise Busy from None
+    finally:
+        _decoding.release()
+
+
+def _decode(parts: Parts, needed: tuple[int, int]) -> "Image":
+    """The pixels of the first picture. Raises ImageUnreadable or ImageTooLarge.
+
+    A JPEG is decoded at a reduced size if its longer and its shorter side then still have the `needed` pixels.
+    """
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
     from PIL.WebPImagePlugin import WebPImageFile
 
-    decoders: dict[str, type[Any]] = {"JPEG": JpegImageFile, "PNG": PngImageFile, "WEBP": WebPImageFile}
+    decoders: dict[str, Callable[[io.BytesIO], Image]] = {
+        "JPEG": JpegImageFile,
+        "PNG": PngImageFile,
+        "WEBP": WebPImageFile,
+    }
     try:
-        image: Image = decoders[parts.kind](io.BytesIO(parts.bare))
+        image: Image = decoders[parts.format](io.BytesIO(parts.stripped))
         width, height = image.size
-        if max(width, height) > LONGEST or width * height > parts.most:
-            at_most = f"at most {parts.most // 1_000_000} million, and {LONGEST} a side, are taken"
-            raise ImageTooLarge(f"The picture has {width} × {height} pixels; {at_most}.")
-        if parts.kind == "WEBP":
+        if max(width, height) > MAX_SIDE or width * height > parts.max_pixels:
+            limits = f"the limits are {parts.max_pixels // 1_000_000} million pixels, and {MAX_SIDE} a side"
+            raise ImageTooLarge(f"The picture has {width} × {height} pixels; {limits}.")
+        if parts.format == "WEBP":
             return _first_frame(image)
-        image.draft(None, (SIDE, SIDE))
+        image.draft(None, needed if width >= height else needed[::-1])
         image.load()
         return image
     except (ImageTooLarge, MemoryError):
         raise
-    except Exception as error:  # a decoder may say anything of a damaged file
-        log.info("a picture could not be read: %r", error)
+    except Exception as error:  # decoders raise all kinds of exceptions for damaged files
+        log.info("a picture could not be decoded: %r", error)
         raise ImageUnreadable from error
 
 
-def _first_frame(image: Any) -> "Image":
-    """The first picture of a WebP without the copy that its `load` would make, four bytes for each pixel."""
+def _first_frame(image: WebPImage) -> "Image":
+    """The first picture of a WebP, without the copy of four bytes for each pixel that its `load` would make."""
     from PIL import Image
 
     mode = {"RGB": "RGBX"}.get(image.mode, image.mode)
@@ -91,29 +185,55 @@ def _first_frame(image: Any) -> "Image":
     return Image.frombuffer(mode, image.size, pixels, "raw", mode, 0, 1)
 
 
-def _square(image: "Image") -> "Image":
-    """The middle of the picture, in the colours of the web."""
+def _scaled(image: "Image", side: int) -> "Image":
+    """The picture with the same proportions, at most `side` pixels a side; the original if it is not larger."""
+    longer = max(image.size)
+    if longer <= side:
+        return image
+    width, height = (max(1, round(length * side / longer)) for length in image.size)
+    if image.mode != "RGBA":
+        return image.resize((width, height))
+    image = image.convert("RGBa")  # as `resize` does, but without the original picture in memory
+    return image.resize((width, height)).convert("RGBA")
+
+
+def _picture(image: "Image") -> Picture:
+    """A picture of at most PICTURE_BYTES, of lower quality or smaller if necessary."""
+    for quality in _QUALITIES:
+        content = _encode(image, quality)
+        if len(content) <= PICTURE_BYTES:
+            return Picture(content, _thumbnail(image), *image.size)
+    return _picture(image.reduce(2))
+
+
+def _thumbnail(image: "Image") -> bytes:
+    return _encode(_scaled(image, THUMBNAIL_SIDE))
+
+
+def _crop(image: "Image", shape: Shape, orientation: int) -> "Image":
+    """The center of the picture, which has the shape when it is upright, in RGB or RGBA."""
     from PIL import ImageOps
 
     image = _resizable(image)
-    side = min(*image.size, SIDE)
-    return _in_rgb(ImageOps.fit(image, (side, side)))
+    is_sideways = orientation in _SIDEWAYS
+    size = shape.within(*(image.size[::-1] if is_sideways else image.size))
+    return _in_rgb(ImageOps.fit(image, size[::-1] if is_sideways else size))
 
 
 def _resizable(image: "Image") -> "Image":
-    """A mode that can be resized well: no palettes, no single bits, no 16-bit greys."""
+    """The picture in a mode that can be resized well: without palette, single bits or 16-bit grey."""
     from PIL import Image
 
     if image.mode == "I;16":
-        return Image.frombytes("L", image.size, image.tobytes()[1::2])  # the higher bytes
+        return Image.frombytes("L", image.size, image.tobytes()[1::2])  # the high bytes
     if "transparency" in image.info or image.mode == "LA":
         return image.convert("RGBA")
-    wanted = {"1": "L", "P": "RGB"}.get(image.mode)
-    return image.convert(wanted) if wanted else image
+    target = {"1": "L", "P": "RGB"}.get(image.mode)
+    return image.convert(target) if target else image
 
 
 def _in_rgb(image: "Image") -> "Image":
-    """The picture in a mode that WebP takes."""
+    """The picture in a mode that WebP supports."""
     mode = "RGBA" if image.mode == "RGBA" else "RGB"
     return image if image.mode == mode else image.convert(mode)
 
@@ -121,7 +241,7 @@ def _in_rgb(image: "Image") -> "Image":
 def _upright(image: "Image", orientation: int) -> "Image":
     from PIL.Image import Transpose
 
-    turn = {
+    transpose = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
         4: Transpose.FLIP_TOP_BOTTOM,
@@ -130,11 +250,11 @@ def _upright(image: "Image", orientation: int) -> "Image":
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
     }.get(orientation)
-    return image if turn is None else image.transpose(turn)
+    return image if transpose is None else image.transpose(transpose)
 
 
-def _encode(image: "Image") -> bytes:
+def _encode(image: "Image", quality: int = _QUALITIES[0]) -> bytes:
     output = io.BytesIO()
     image.info.clear()
-    image.save(output, "WEBP", quality=85)
+    image.save(output, "WEBP", quality=quality)
     return output.getvalue()

@@ -1,0 +1,134 @@
+"""Bot replies: which messages a bot replies to, when staff replies instead, and how a reply is stored."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import peewee
+
+from service import clock, responder
+from service.db import write
+from service.fields import as_bytes, compact_json
+from service.models import inbox
+from service.models.bots import Bot
+from service.models.canned_answers import automatic_reply
+from service.models.chats import ChatSession
+from service.models.inbox import ContextMessage
+from service.models.languages import languages_of
+from service.models.messages import NEWEST_FIRST, PUBLIC, Message
+from service.models.posting import post
+from service.models.reply_queue import PendingReply
+
+REPLY_STATUSES = ("open", "active")  # statuses of chat sessions in which bots reply
+STAFF_PAUSE = 30 * clock.MINUTE  # without bot replies, after a message of staff
+STAFF_LOOKBACK = 100  # newest messages among which a message of staff is searched
+CONTEXT_MESSAGES = 50  # maximum number sent to an assistant
+CONTEXT_CHARACTERS = 30_000  # maximum total of their texts
+
+
+class ReplyOptions(NamedTuple):
+    """How to reply to a customer's message."""
+
+    accept_language: str = ""  # the header of the request
+    by_assistant: bool = False  # reply later, through the assistant
+
+
+class PlannedReply(NamedTuple):
+    """The reply to a message: its text, empty if the assistant is to write it, and the languages to reply in."""
+
+    text: str
+    languages: list[str]
+
+
+class Question(NamedTuple):
+    """A message to which the assistant is to reply, with its context."""
+
+    session: ChatSession
+    bot: Bot
+    text: str
+    messages: list[ContextMessage]
+    languages: list[str]
+
+
+def plan_reply(session: ChatSession, text: str, options: ReplyOptions) -> PlannedReply | None:
+    """Return the bot's reply to a customer's text, None if it does not reply. Call it before the write."""
+    if session.bot_id is None or not responder.sentences(text):
+        return None
+    languages = languages_of(session, options.accept_language)
+    if options.by_assistant:
+        return PlannedReply("", languages) if _replying_bot(session) else None
+    reply = automatic_reply(session, text, languages)
+    return PlannedReply(reply, languages) if reply else None
+
+
+def store_or_queue(session: ChatSession, message: Message, reply: PlannedReply) -> None:
+    """Store the reply to a message, or queue the message for the assistant, inside the write that stores it."""
+    if is_left_to_staff(session.id):
+        return
+    if reply.text:
+        _post(session, reply.text)
+    else:
+        PendingReply.add(message.id, session.id, reply.languages)
+
+
+def is_left_to_staff(session_id: str) -> bool:
+    """Return whether bots do not reply in a session: because of its status, an assignee, or a recent message of staff.
+
+    Messages of staff before the chat was given back to the bot do not count. Private notes do not count, because the
+    missing reply would reveal them to the customer.
+    """
+    session = ChatSession.get_by_id(session_id)
+    if session.status not in REPLY_STATUSES or session.assignee_id:
+        return True
+    columns = Message.sender_type, Message.created_at
+    newest = Message.select(*columns).where(Message.chat_session_id == session_id, PUBLIC)
+    newest = newest.order_by(NEWEST_FIRST.sql()).limit(STAFF_LOOKBACK).alias("newest")
+    since = max(clock.timestamp(clock.now() - STAFF_PAUSE), session.given_back_at or "")
+    by_staff = peewee.Select((newest,), (peewee.fn.count(peewee.SQL("*")),))
+    by_staff = by_staff.where(newest.c.sender_type == "agent", newest.c.created_at > since)
+    return bool(by_staff.bind(Message._meta.database).scalar())
+
+
+def question(pending: PendingReply) -> Question | None:
+    """Return the question to the assistant for a pending reply; None if no reply is needed any more."""
+    session = ChatSession.get_by_id(pending.chat_session_id)
+    message = Message.get_or_none(Message.id == pending.message_id, PUBLIC)
+    bot = _replying_bot(session)
+    if message is None or bot is None or not message.plain_text or is_left_to_staff(session.id):
+        return None
+    messages = _newest_within_limit(inbox.context(session, CONTEXT_MESSAGES).messages)
+    return Question(session, bot, message.plain_text, messages, pending.languages.split())
+
+
+def store_reply(pending: PendingReply, text: str) -> bool:
+    """Store the assistant's reply, at most once. Return whether it was stored, which it is only if still needed."""
+    with write(pending.chat_session_id):
+        if not pending.remove():
+            return False
+        session = ChatSession.get_by_id(pending.chat_session_id)
+        if not text or _replying_bot(session) is None or is_left_to_staff(session.id):
+            return False
+        _post(session, text)
+        return True
+
+
+def _replying_bot(session: ChatSession) -> Bot | None:
+    """Return the session's bot if it replies and is visible to clients."""
+    found: Bot | None = Bot.get_or_none(Bot.id == session.bot_id, Bot.kind == "bot", Bot.is_visible())
+    return found
+
+
+def _post(session: ChatSession, text: str) -> None:
+    content = compact_json(as_bytes({"text": text}))
+    post(session, sender_id=session.bot_id, sender_type="bot", content=content)
+
+
+def _newest_within_limit(messages: Sequence[ContextMessage]) -> list[ContextMessage]:
+    """Return the newest messages that fit into CONTEXT_CHARACTERS, at least one."""
+    remaining, found = CONTEXT_CHARACTERS, list[ContextMessage]()
+    for message in reversed(messages):
+        if found and len(message.text) > remaining:
+            break
+        message.text = message.text[:CONTEXT_CHARACTERS]
+        remaining -= len(message.text)
+        found.append(message)
+    return found[::-1]

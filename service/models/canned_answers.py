@@ -1,0 +1,207 @@
+"""Canned answers of bots, and the replies of a bot without an assistant: a canned answer, or one from its profile."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+import peewee
+from msgspec import Raw
+
+from service import clock, db, responder, validators
+from service.db import (
+    Order,
+    Page,
+    Position,
+    Query,
+    Table,
+    compiled,
+    contains,
+    literal,
+    pad_values,
+    page,
+    render,
+    search_pattern,
+    write,
+)
+from service.errors import AnswerNotFound
+from service.fields import INTERNAL, Identifier, SqlValue, Text, reference
+from service.models import canned_answer_index
+from service.models.audit_log import AuditLog
+from service.models.bots import Bot
+from service.models.callers import Caller
+from service.models.chats import ChatSession
+
+BATCH_SIZE = 500  # rows written by one statement
+
+
+class BotAnswer(Table):
+    """A canned answer of a bot, with the question that it answers."""
+
+    get_for_errors = (AnswerNotFound,)
+    id = Identifier(primary_key=True, default=clock.uuid)
+    bot_id = reference("bot")
+    language = Text(64, validator=validators.language_tag)
+    question = Text(500, min_length=1, default=None)
+    answer = Text(10_000, min_length=1, default=None)
+    words = Text(visibility=INTERNAL)  # of the question, in the form that the responder compares
+
+    @classmethod
+    def from_import(cls, given: dict[str, SqlValue]) -> dict[str, SqlValue]:
+        """Return the words of the question."""
+        return {"words": words_in(given.get("question", ""))}
+
+    @classmethod
+    def get_for(cls, caller: Caller, id: str, *above: Table) -> Self:
+        """Return a canned answer of the bot above it. Raises AnswerNotFound."""
+        answer = cls.find(id)
+        bot = above[-1]
+        if answer is None or not isinstance(bot, Bot) or answer.bot_id != bot.id:
+            raise AnswerNotFound
+        return answer
+
+    @classmethod
+    def page_of(cls, bot_id: str, search: str, after: Position, limit: int) -> "Page[BotAnswer]":
+        """Return a page of a bot's canned answers by question: those with all words of `search`, or parts of words."""
+        own = cls.select().where(cls.bot_id == bot_id)
+        for word in responder.tokenize(search):
+            own = own.where(contains(cls.words, search_pattern(word)))
+        return page(own, [Order(cls.question), Order(cls.id)], after, limit)
+
+    @classmethod
+    def add(cls, bot_id: str, columns: dict[str, SqlValue], actor_id: str) -> Raw:
+        """Create a canned answer. Return it, rendered. `actor_id` is the author of the entry in the audit log."""
+        answer = cls(bot_id=bot_id, **columns)
+        with write(bot_id):
+            answer.save(force_insert=True)
+            AuditLog.record("answer_added", actor_id, bot_id, answer=answer.id)
+        return render(BotAnswer, answer.id)
+
+    def edit(self, columns: dict[str, SqlValue], actor_id: str) -> Raw:
+        """Set columns. Return the canned answer, rendered. Raises AnswerNotFound if it was deleted concurrently."""
+        with write(self.bot_id):
+            answer = BotAnswer.get_or_none(BotAnswer.id == self.id)
+            if answer is None:
+                raise AnswerNotFound
+            changed = sorted(name for name, value in columns.items() if value != getattr(answer, name))
+            for name in changed:
+                setattr(answer, name, columns[name])
+            if changed:
+                answer.save()
+                AuditLog.record("answer_changed", actor_id, self.bot_id, answer=self.id, columns=changed)
+            return render(BotAnswer, self.id)
+
+    def remove(self, actor_id: str) -> None:
+        """Delete the canned answer. Raises AnswerNotFound if it was deleted concurrently."""
+        with write(self.bot_id):
+            if not self.delete_instance():
+                raise AnswerNotFound
+            AuditLog.record("answer_removed", actor_id, self.bot_id, answer=self.id)
+
+    @classmethod
+    def add_all(cls, bot_id: str, answers: Sequence[dict[str, SqlValue]], actor_id: str) -> tuple[int, int]:
+        """Add canned answers to a bot; one with the same question and language is replaced.
+
+        Returns how many were added, and how many replaced. `answers` are the columns of each, with the words of the
+        question. Of several with the same question and language, the last one counts.
+        """
+        columns = cls._meta.sorted_fields
+        with write(bot_id):
+            own: Query = cls.select(cls.language, cls.question, cls.id).where(cls.bot_id == bot_id).tuples()
+            existing = {(language, question): id for language, question, id in own}
+            rows = {(row["language"], row["question"]): row for row in answers}
+            ids = {key: existing.get(key) or clock.uuid() for key in rows}
+            values = [
+                [(row | {"id": ids[key], "bot_id": bot_id})[c.name] for c in columns] for key, row in rows.items()
+            ]
+            for start in range(0, len(values), BATCH_SIZE):
+                batch = values[start : start + BATCH_SIZE]
+                with cls.reindexing([id for id, *_ in batch]):
+                    db.database.bulk_insert(
+                        '"bot_answer"',
+                        [column.sql for column in columns],
+                        batch,
+                        "ON CONFLICT (id) DO UPDATE SET answer = excluded.answer",
+                    )
+            replaced = len(existing.keys() & rows.keys())
+            if rows:
+                AuditLog.record("answers_imported", actor_id, bot_id, added=len(rows) - replaced, replaced=replaced)
+        return len(rows) - replaced, replaced
+
+    def save(self, force_insert: bool = False, only: Sequence[peewee.Field] | None = None) -> int:
+        self.words = words_in(self.question)
+        with write(self.bot_id), self.reindexing([self.id]):
+            return super().save(force_insert, only)
+
+    def delete_instance(self, recursive: bool = False, delete_nullable: bool = False) -> int:
+        with write(self.bot_id), self.reindexing([self.id]):
+            return super().delete_instance(recursive, delete_nullable)
+
+    @classmethod
+    @contextmanager
+    def reindexing(cls, identifiers: Sequence[str]) -> Iterator[None]:
+        rows: Query = cls.select(cls.bot_id).where(cls.id.in_(identifiers)).distinct().tuples()
+        bots = [bot_id for (bot_id,) in rows]
+        if bots:
+            canned_answer_index.remove(bots, identifiers)
+        yield
+        answers: Query = cls.select(cls.id, cls.bot_id, cls.words).where(cls.id.in_(identifiers)).tuples()
+        canned_answer_index.add(answers)
+
+    class Meta:
+        indexes = ((("bot_id", "id"), False), (("bot_id", "question", "id"), False))
+
+
+def words_in(question: str) -> str:
+    """Return the words of a question, as stored."""
+    return " ".join(sorted(responder.tokenize(question)))
+
+
+def automatic_reply(session: ChatSession, text: str, languages: Sequence[str]) -> str | None:
+    """Return the reply of a chat session's bot to a message, or None if the bot does not reply.
+
+    It does not reply if there is no bot, if staff replies in its place (its `kind` is not `bot`), if it is not visible
+    to customers, or if the text has no letter and no digit. Otherwise there is always a reply: the canned answer whose
+    question is most similar to the text or one of its sentences; otherwise a reply from the profile, if the question
+    is who the bot is, how or when to reach its staff, or where they are; otherwise that the bot replies automatically
+    and that a person will read the message.
+
+    `languages` are those of the customer, preferred first, as from `languages_of`; they decide between canned answers
+    of equal similarity. Without any, the language of the bot's first canned answer counts.
+
+    Only the first 2,000 characters of a message are compared. This reads only, with at most three statements, and
+    uses a few milliseconds of processor time for any message and number of canned answers (see `canned_answer_index`);
+    call it before the write that stores the message. The caller decides whether the bot may reply now, and stores the
+    reply with `sender_type` `bot` and the bot as `sender_id`.
+    """
+    if not responder.sentences(text) or session.bot_id is None:
+        return None
+    compared = canned_answer_index.candidates(session.bot_id, text)
+    rows = _compared(session.bot_id, *pad_values(compared or [""]), needs_language=not languages).rows()
+    if not rows:
+        return None
+    answers = sorted(responder.CannedAnswer(*row[:3]) for row in rows if row[0] is not None)
+    chosen = responder.best_match(answers, text, languages)
+    if chosen:
+        return next(str(answer) for id, _, _, answer, *_ in rows if id == chosen.id)
+    name, tagline, email, phone, website, city, region, country, *first_language = rows[0][4:]
+    about = responder.Profile(
+        name,
+        tagline,
+        contact=", ".join(filter(None, (email, phone, website))),
+        location=", ".join(filter(None, (city, region, country))),
+    )
+    return responder.fallback_reply(about, text, languages or [one for one in first_language if one is not None])
+
+
+@compiled
+def _compared(bot_id: str, *answer_ids: str, needs_language: bool) -> Query:
+    """Select the answers to compare, each with the profile of the bot; without answers, a row with the profile only."""
+    first = BotAnswer.alias("first")
+    language = first.select(first.language).where(first.bot_id == Bot.id).order_by(first.id).limit(literal(1))
+    about = (Bot.name, Bot.tagline, Bot.contact_email, Bot.contact_phone, Bot.contact_website)
+    address = (Bot.city, Bot.region, Bot.country)
+    own = (BotAnswer.bot_id == Bot.id) & BotAnswer.id.in_(answer_ids)
+    columns = (BotAnswer.id, BotAnswer.language, BotAnswer.words, BotAnswer.answer, *about, *address)
+    found = Bot.select(*columns, *([language] if needs_language else ()))
+    found = found.join(BotAnswer, peewee.JOIN.LEFT_OUTER, on=own)
+    return found.where(Bot.id == bot_id, Bot.kind == "bot", Bot.is_visible())

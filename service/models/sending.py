@@ -1,0 +1,123 @@
+"""Sending a message: content, replies, client message identifiers, and the bot's reply."""
+
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from service import validators
+from service.db import write
+from service.errors import ClientMessageIdReused, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
+from service.fields import SqlValue, as_bytes, compact_json
+from service.models import bot_replies
+from service.models.bot_replies import PlannedReply, ReplyOptions
+from service.models.callers import Caller
+from service.models.chats import ChatSession
+from service.models.contents import EMPTY, IMAGE, text_in, with_images, without_images
+from service.models.inbox import ReadMarker
+from service.models.message_images import MessageImage
+from service.models.messages import Message
+from service.models.posting import next_id, post
+from service.types import JsonValue
+
+MAX_CONTENT_BYTES = 64 * 1024
+
+
+class Draft(NamedTuple):
+    """A message to send."""
+
+    content: str  # as stored
+    is_private: bool = False
+    reply_to_message_id: str | None = None
+    client_message_id: str | None = None
+    images: tuple[str, ...] = ()  # identifiers of pictures that the sender has uploaded
+
+
+def stored_content(content: JsonValue) -> str:
+    """Return the stored form of a content from a request. Raises InvalidBody."""
+    try:
+        found = [] if content is None else as_bytes(content)
+    except ValueError as error:
+        raise InvalidBody(f"$.content: {error}") from None
+    if not 1 <= len(found) <= MAX_CONTENT_BYTES:
+        raise InvalidBody(f"$.content: expected 1 to {MAX_CONTENT_BYTES} bytes of JSON")
+    return compact_json(found)
+
+
+def plan_bot_reply(caller: Caller, session: ChatSession, draft: Draft, options: ReplyOptions) -> PlannedReply | None:
+    """Return the bot's reply to a draft before it is sent; None if no bot replies."""
+    if draft.is_private or caller.id != session.user_id:
+        return None
+    return bot_replies.plan_reply(session, text_in(draft.content), options)
+
+
+def send(
+    caller: Caller, session: ChatSession, draft: Draft, options: ReplyOptions, bot_reply: PlannedReply | None
+) -> Raw:
+    """Send a message and notify the other participants of the session, in one transaction. Return it, rendered.
+
+    A customer's message reopens a session that is ended or paused. `bot_reply` is stored after it, or queued for the
+    assistant. If the client_message_id is that of an earlier message, that message is returned and nothing is sent.
+    Raises Forbidden for a private note of a customer, ClientMessageIdReused, MessageNotFound, ImageNotFound,
+    InvalidBody or SessionArchived.
+    """
+    if draft.is_private and not caller.is_staff(session.app_id):
+        raise Forbidden(not_found=SessionNotFound)
+    is_customer = caller.id == session.user_id
+    with write(session.id):
+        earlier = _sent_before(caller, session, draft)
+        if earlier:
+            return earlier.rendered()
+        snapshot = _snapshot(caller, session, draft)
+        message = post(
+            session,
+            **_columns(caller, session, draft),
+            reopen=is_customer,
+            languages=validators.accepted_languages(options.accept_language) if is_customer else (),
+            sender_id=caller.id,
+            sender_type="user" if is_customer else "agent",
+            reply_snapshot=snapshot,
+        )
+        ReadMarker.advance(session.id, caller.id, message.id)
+        if bot_reply:
+            bot_replies.store_or_queue(session, message, bot_reply)
+        return message.rendered()
+
+
+def _columns(caller: Caller, session: ChatSession, draft: Draft) -> dict[str, SqlValue]:
+    """Return the columns of a new message, after it got its pictures. Raises ImageNotFound or InvalidBody."""
+    columns = draft._asdict() | {"id": next_id(session)}
+    ids = columns.pop("images")
+    if not ids:
+        return columns
+    images = MessageImage.attach(caller, session, columns["id"], ids)
+    return columns | {"content": with_images(draft.content, images), "content_type": IMAGE}
+
+
+def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message | None:
+    """Return the message with the draft's client_message_id. Raises ClientMessageIdReused if the two differ."""
+    if not draft.client_message_id:
+        return None
+    own = (Message.chat_session_id == session.id) & (Message.sender_id == caller.id)
+    sent: Message | None = Message.get_or_none(own, Message.client_message_id == draft.client_message_id)
+    if sent and not sent.gdpr_purged_at:  # a purged message has no content to compare
+        content = sent.original_content if sent.edited_at else sent.content
+        content, images = without_images(content) if sent.content_type == IMAGE else (content, ())
+        is_note = sent.is_private and not sent.hidden_at
+        if draft != (content, is_note, sent.reply_to_message_id, sent.client_message_id, images):
+            raise ClientMessageIdReused
+    return sent
+
+
+def _snapshot(caller: Caller, session: ChatSession, draft: Draft) -> str:
+    """Return the snapshot of the message that a draft replies to; only notes may reply to a note.
+
+    Raises MessageNotFound or InvalidBody.
+    """
+    if not draft.reply_to_message_id:
+        return EMPTY
+    quoted = Message.get_for(caller, draft.reply_to_message_id, session)
+    if quoted.deleted_at:
+        raise MessageNotFound
+    if quoted.is_private and not draft.is_private:
+        raise InvalidBody("$.is_private: only a note may reply to a note")
+    return EMPTY if quoted.gdpr_purged_at else quoted.snapshot()
