@@ -1,8 +1,9 @@
-"""What a bot answers by itself, without a network and without an AI: prepared answers, and what its profile says.
+"""Replies of bots without an AI: canned answers, replies from the bot's profile, and a fallback.
 
-It looks a message up in the bot's prepared questions, then in a few questions about the bot itself, and else says that
-it is automatic and that a person will read the message. Nothing here touches the database, and the cost of a message is
-bounded: its first 2,000 characters are looked at, and the caller gives the few prepared answers that may be like it.
+A message is compared with the questions of the bot's canned answers, then with built-in questions about the bot itself.
+Otherwise the reply says that it is automatic and that a person will read the message. This package does not use the
+database. The cost per message is bounded: only its first 2,000 characters are compared, with the few canned answers
+that the caller has selected.
 """
 
 import functools
@@ -14,184 +15,195 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from service.formats import LANGUAGES
-from service.responder.phrases import COMMON, PHRASES, Phrases
+from service.responder.phrases import COMMON_WORDS, PHRASES, Phrases
+from service.validators import MAX_LANGUAGES
 
-LONGEST = 2000  # characters of a message that are looked at
-SENTENCES = 5  # of them
-ENOUGH = 2 / 3  # likeness of a message and a question from which on they mean the same
-WORD, COMMON_WORD = 5, 1  # weights; stored with prepared answers, so a change needs a migration that indexes them anew
-LONGEST_KEY = 64  # characters
-LATEST = 8  # messages whose words are kept in memory, since each is asked about several times
-PIECE = 200  # characters that are decomposed at a time
-FIRST_MARK = 10  # combining classes: accents and points have this one or more; parts of letters, as in Hindi, have less
+MAX_CHARACTERS = 2000  # of a message
+MAX_SENTENCES = 5  # of a message
+MIN_SIMILARITY = 2 / 3  # of a message and a question that match
+WORD_WEIGHT, COMMON_WORD_WEIGHT = 5, 1  # stored in the index of canned answers: a change needs a migration
+MAX_KEY_LENGTH = 64  # characters
+CACHE_SIZE = 8  # messages; the words of each are needed several times
+CHUNK = 200  # characters that are decomposed at a time
+MIN_MARK_CLASS = 10  # combining class of accents and points; parts of letters, as in Hindi, have lower classes
 
 _END = re.compile(r"[.!?…;\n。\uff01\uff1f؟।]+")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
-_RUN = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")  # of letters that are written without blanks, or with them
+_RUN = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")  # of letters of scripts without, or with, spaces between words
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
 _ASCII_WORD = re.compile("[0-9a-z]+")
-_OTHERS = re.compile(r"[\W_]+")  # what is no letter and no number, which leaves marks
-_SAME = str.maketrans("ıłøđىـ", "ilodي ")  # letters that Unicode does not take apart
+_NON_WORD = re.compile(r"[\W_]+")  # no letters and no digits; may hold combining marks
+_FOLDED = str.maketrans("ıłøđىـ", "ilodي ")  # letters without a Unicode decomposition
 
 
-class Prepared(NamedTuple):
-    """A question with an answer: its name, its language (a tag, or empty) and its words, apart by blanks."""
+class CannedAnswer(NamedTuple):
+    """A question with a canned answer."""
 
-    name: str
-    language: str
-    words: str
+    id: str
+    language: str  # a language tag, or empty
+    words: str  # of the question, separated by spaces
 
 
-class About(NamedTuple):
-    """What a bot's profile says of it; empty where it says nothing."""
+class Profile(NamedTuple):
+    """The parts of a bot's profile that replies use; each may be empty."""
 
     name: str
     tagline: str
-    ways: str  # to reach its people
-    place: str
+    contact: str  # e-mail address, telephone number and website
+    location: str
 
 
-def words_of(text: str) -> frozenset[str]:
-    """The words of a text, whatever their case, accents and punctuation; of unspaced writing, pairs of letters."""
-    text = text[:LONGEST]
+def tokenize(text: str) -> frozenset[str]:
+    """Returns the words of a text without case, accents and punctuation.
+
+    In scripts without spaces between words, these are pairs of adjacent letters.
+    """
+    text = text[:MAX_CHARACTERS]
     if text.isascii():
         return frozenset(_ASCII_WORD.findall(text.lower()))
-    apart = _decomposed(text).translate(_SAME)[:LONGEST]
-    plain = unicodedata.normalize("NFC", _OTHERS.sub(_without_accents, apart))
-    spaced = _OTHERS.sub(_blank_unless_marks, plain)
-    return frozenset(word for run in spaced.split() for part in _RUN.findall(run) for word in _cut(part))
+    decomposed = _decomposed(text).translate(_FOLDED)[:MAX_CHARACTERS]
+    plain = unicodedata.normalize("NFC", _NON_WORD.sub(_without_accents, decomposed))
+    spaced = _NON_WORD.sub(_spaces_except_marks, plain)
+    return frozenset(word for run in spaced.split() for part in _RUN.findall(run) for word in _split_run(part))
 
 
-def _without_accents(found: re.Match[str]) -> str:
-    return "".join(one for one in found[0] if unicodedata.combining(one) < FIRST_MARK)
+def _without_accents(match: re.Match[str]) -> str:
+    return "".join(char for char in match[0] if unicodedata.combining(char) < MIN_MARK_CLASS)
 
 
-def _blank_unless_marks(found: re.Match[str]) -> str:
-    return "".join(one if unicodedata.category(one)[0] == "M" else " " for one in found[0])
+def _spaces_except_marks(match: re.Match[str]) -> str:
+    return "".join(char if unicodedata.category(char)[0] == "M" else " " for char in match[0])
 
 
 def _decomposed(text: str) -> str:
-    """A text in its compatibility decomposition, without case; piece by piece, as a character may become eighteen."""
-    found = ""
-    for place in range(0, len(text), PIECE):
-        found += unicodedata.normalize("NFKD", text[place : place + PIECE]).casefold()
-        if len(found) >= LONGEST:
+    """Returns the compatibility decomposition of a text, without case.
+
+    Works in chunks, since one character may become eighteen, and stops when the result is long enough.
+    """
+    result = ""
+    for place in range(0, len(text), CHUNK):
+        result += unicodedata.normalize("NFKD", text[place : place + CHUNK]).casefold()
+        if len(result) >= MAX_CHARACTERS:
             break
-    return found
+    return result
 
 
-def _cut(run: str) -> Sequence[str]:
+def _split_run(run: str) -> Sequence[str]:
     if len(run) == 1 or not _UNSPACED_LETTER.match(run):
         return [run]
     return [run[place : place + 2] for place in range(len(run) - 1)]
 
 
 def sentences(text: str) -> tuple[frozenset[str], ...]:
-    """The words of a message as a whole and of its first sentences, each set of words once; none without any words."""
-    return _sets_of_words(text[:LONGEST])
+    """Returns the words of the whole message and of each of its first sentences, without empty or equal sets."""
+    return _word_sets(text[:MAX_CHARACTERS])
 
 
-@functools.lru_cache(LATEST)
-def _sets_of_words(text: str) -> tuple[frozenset[str], ...]:
-    return tuple(dict.fromkeys(filter(None, map(words_of, _sentences(text)))))
+@functools.lru_cache(CACHE_SIZE)
+def _word_sets(text: str) -> tuple[frozenset[str], ...]:
+    return tuple(dict.fromkeys(filter(None, map(tokenize, _sentences(text)))))
 
 
 def weight(words: frozenset[str]) -> int:
-    """What the words of a text weigh together."""
-    return WORD * len(words) - (WORD - COMMON_WORD) * len(words & _common())
+    """Returns the sum of the weights of some words."""
+    return WORD_WEIGHT * len(words) - (WORD_WEIGHT - COMMON_WORD_WEIGHT) * len(words & _common_words())
 
 
 def weights(words: frozenset[str]) -> dict[str, int]:
-    """What each of some words weighs; those that say most come first, as far as their length tells."""
-    common = _common()
+    """Returns the weight of each word, the most distinctive words first: uncommon ones, then by length."""
+    common = _common_words()
     rest = sorted(words - common, key=lambda word: (-len(word), word))
-    return dict.fromkeys(rest, WORD) | dict.fromkeys(sorted(words & common), COMMON_WORD)
+    return dict.fromkeys(rest, WORD_WEIGHT) | dict.fromkeys(sorted(words & common), COMMON_WORD_WEIGHT)
 
 
 def key(*words: str) -> str:
-    """The key of a word, or of several together, in an index, where it must be short."""
-    together = " ".join(sorted(words))
-    return together if len(together) <= LONGEST_KEY else hashlib.sha256(together.encode()).hexdigest()
+    """Returns the key of one or several words in an index; long keys are hashed."""
+    joined = " ".join(sorted(words))
+    return joined if len(joined) <= MAX_KEY_LENGTH else hashlib.sha256(joined.encode()).hexdigest()
 
 
 def keys(words: frozenset[str]) -> set[str]:
-    """The keys of a question in an index: those of each of its words, and of all together."""
+    """Returns the keys of a question in an index: one per word, and one for all words together."""
     return {*map(key, words), *([key(*words)] if words else ())}
 
 
-def choose(known: Iterable[Prepared], text: str, languages: Sequence[str]) -> Prepared | None:
-    """The question that is most like a message or one of its sentences; of equals the preferred language, the first."""
-    asked = [(words, weight(words)) for words in sentences(text)]
-    anywhere = frozenset[str]().union(*(words for words, _ in asked))
-    best, found = (ENOUGH, float("-inf")), None
-    for one in known:
-        own = frozenset(one.words.split())
-        if own.isdisjoint(anywhere):
+def best_match(answers: Iterable[CannedAnswer], text: str, languages: Sequence[str]) -> CannedAnswer | None:
+    """Returns the canned answer whose question is most similar to a message or to one of its sentences.
+
+    Of equally similar ones, the preferred language decides, then the order of `answers`. None if none is similar.
+    """
+    message_words = [(words, weight(words)) for words in sentences(text)]
+    all_words = frozenset[str]().union(*(words for words, _ in message_words))
+    best_rank, best = (MIN_SIMILARITY, float("-inf")), None
+    for answer in answers:
+        own = frozenset(answer.words.split())
+        if own.isdisjoint(all_words):
             continue
         total = weight(own)
-        likeness = max(2 * weight(own & words) / (total + other) for words, other in asked)  # Dice: 1 for the same
-        rank = (likeness, -_distance(one.language, languages))
-        if rank > best:
-            best, found = rank, one
-    return found
+        # Sørensen-Dice coefficient: 1 for equal sets of words
+        similarity = max(2 * weight(own & words) / (total + other) for words, other in message_words)
+        rank = (similarity, -_distance(answer.language, languages))
+        if rank > best_rank:
+            best_rank, best = rank, answer
+    return best
 
 
-def improvise(about: About, text: str, languages: Sequence[str]) -> str:
-    """An answer from a bot's profile, or else that there is none: in the first of `languages` that we speak.
+def fallback_reply(profile: Profile, text: str, languages: Sequence[str]) -> str:
+    """Returns a reply from the bot's profile, or a sentence that it has no answer.
 
-    Where we speak none of them, in the one of the question, or in English.
+    The language is the first of `languages` that has phrases, otherwise that of the question, otherwise English.
     """
-    by_word = _topics()
-    topics = {topic for words in sentences(text) for word in words for topic in by_word.get(word, ())}
-    topic = choose((one for _, one in sorted(topics)), text, languages)
-    spoken = (tag.partition("-")[0].lower() for tag in (*languages, topic.language if topic else "en", "en"))
-    phrases = PHRASES[next(language for language in spoken if language in PHRASES)]
-    return (topic and _tell(topic.name, about, phrases)) or phrases.otherwise
+    by_word = _questions_by_word()
+    candidates = {entry for words in sentences(text) for word in words for entry in by_word.get(word, ())}
+    question = best_match((answer for _, answer in sorted(candidates)), text, languages)
+    tags = (*languages, question.language if question else "en", "en")
+    supported = (tag.partition("-")[0].lower() for tag in tags)
+    phrases = PHRASES[next(language for language in supported if language in PHRASES)]
+    return (question and _reply_from_profile(question.id, profile, phrases)) or phrases.no_answer
 
 
 def _sentences(text: str) -> Iterator[str]:
     yield text
-    yield from _END.split(text[:LONGEST])[:SENTENCES]
+    yield from _END.split(text[:MAX_CHARACTERS])[:MAX_SENTENCES]
 
 
 def _distance(language: str, languages: Sequence[str]) -> int:
-    """How far down a list of preferred languages one is; just behind its place if only the region differs."""
-    near = language.lower().partition("-")[0]
-    for place, tag in enumerate(languages[:LANGUAGES]):
+    """Returns the rank of a language in a list of preferred languages, doubled; plus 1 if only the region differs."""
+    primary = language.lower().partition("-")[0]
+    for place, tag in enumerate(languages[:MAX_LANGUAGES]):
         if tag.lower() == language.lower():
             return 2 * place
-        if tag.lower().partition("-")[0] == near:
+        if tag.lower().partition("-")[0] == primary:
             return 2 * place + 1
-    return 2 * LANGUAGES
+    return 2 * MAX_LANGUAGES
 
 
-def _tell(topic: str, about: About, phrases: Phrases) -> str | None:
-    """What a profile says to a question about the bot; None if it says nothing."""
-    if topic == "who" and about.name:
-        return f"{phrases.i_am.format(name=about.name)} {about.tagline}".rstrip()
-    if topic == "contact" and about.ways:
-        return phrases.reach_us.format(ways=about.ways)
-    if topic == "place" and about.place:
-        return phrases.find_us.format(place=about.place)
+def _reply_from_profile(topic: str, profile: Profile, phrases: Phrases) -> str | None:
+    """Returns the reply to a question about the bot; None if the profile has no such information."""
+    if topic == "identity" and profile.name:
+        return f"{phrases.identity_reply.format(name=profile.name)} {profile.tagline}".rstrip()
+    if topic == "contact" and profile.contact:
+        return phrases.contact_reply.format(contact=profile.contact)
+    if topic == "location" and profile.location:
+        return phrases.location_reply.format(location=profile.location)
     return None
 
 
 @functools.cache
-def _common() -> frozenset[str]:
-    return frozenset(word for written in COMMON.split() for word in words_of(written))
+def _common_words() -> frozenset[str]:
+    return frozenset(word for written in COMMON_WORDS.split() for word in tokenize(written))
 
 
 @functools.cache
-def _topics() -> dict[str, list[tuple[int, Prepared]]]:
-    """The questions about the bot itself by their words, each with its place among all of them."""
-    found: dict[str, list[tuple[int, Prepared]]] = defaultdict(list)
-    places = itertools.count()
+def _questions_by_word() -> dict[str, list[tuple[int, CannedAnswer]]]:
+    """Returns the built-in questions about the bot by their words, each with a number for a stable order."""
+    found: dict[str, list[tuple[int, CannedAnswer]]] = defaultdict(list)
+    numbers = itertools.count()
     for language, phrases in PHRASES.items():
-        for topic in ("who", "contact", "place"):
+        for topic in ("identity", "contact", "location"):
             for question in getattr(phrases, topic).split("|"):
-                words = words_of(question)
-                entry = (next(places), Prepared(topic, language, " ".join(words)))
+                words = tokenize(question)
+                entry = (next(numbers), CannedAnswer(topic, language, " ".join(words)))
                 for word in words:
                     found[word].append(entry)
     return dict(found)

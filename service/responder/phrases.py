@@ -1,18 +1,18 @@
-"""What the responder understands and says by itself, in a handful of languages (ISO 639-1)."""
+"""The built-in questions and replies of the responder, by language (ISO 639-1)."""
 
 from typing import NamedTuple
 
 
 class Phrases(NamedTuple):
-    """One language: questions about the bot, apart by `|`, and sentences to answer them with."""
+    """The phrases of one language: questions about the bot, separated by `|`, and the replies to them."""
 
-    who: str  # the questions
+    identity: str  # questions
     contact: str
-    place: str
-    i_am: str  # the sentences, with {name}, {ways} and {place}
-    reach_us: str
-    find_us: str
-    otherwise: str  # to everything that there is no answer to
+    location: str
+    identity_reply: str  # with {name}
+    contact_reply: str  # with {contact}
+    location_reply: str  # with {location}
+    no_answer: str  # the reply to all other messages
 
 
 PHRASES = {
@@ -23,10 +23,10 @@ PHRASES = {
         "|email address|what is your email address|what is your e-mail address|website|do you have a website"
         "|opening hours|what are your opening hours|when are you open",
         "address|what is your address|where are you|where are you located|where can I find you|where is your shop",
-        "I am {name}, and I answer automatically, with prepared answers.",
-        "You can reach us here: {ways}",
-        "You find us here: {place}",
-        "I answer automatically and have no prepared answer to this. A person will read your message.",
+        "I am {name}, and I reply automatically.",
+        "You can reach us here: {contact}",
+        "You can find us here: {location}",
+        "I reply automatically and do not have an answer to this. A person will read your message.",
     ),
     "de": Phrases(
         "hallo|guten Tag|guten Morgen|wer bist du|wie heißt du|wie heißen Sie|wer sind Sie|was bist du|was kannst du"
@@ -35,10 +35,10 @@ PHRASES = {
         "|wie ist Ihre Telefonnummer|E-Mail-Adresse|wie ist Ihre E-Mail-Adresse|Webseite|Öffnungszeiten"
         "|wie sind die Öffnungszeiten|was sind Ihre Öffnungszeiten|wann haben Sie geöffnet|wann habt ihr offen",
         "Adresse|Anschrift|wie ist Ihre Adresse|wo seid ihr|wo sind Sie|wo finde ich euch|wo finde ich Sie",
-        "Ich bin {name} und antworte automatisch, mit vorbereiteten Antworten.",
-        "Sie erreichen uns hier: {ways}",
-        "Sie finden uns hier: {place}",
-        "Ich antworte automatisch und habe darauf keine vorbereitete Antwort. Ein Mensch wird Ihre Nachricht lesen.",
+        "Ich bin {name} und antworte automatisch.",
+        "Sie erreichen uns hier: {contact}",
+        "Sie finden uns hier: {location}",
+        "Ich antworte automatisch und habe darauf keine Antwort. Ein Mensch wird Ihre Nachricht lesen.",
     ),
     "fr": Phrases(
         "bonjour|salut|qui êtes-vous|comment vous appelez-vous|qui es-tu|que pouvez-vous faire|êtes-vous un robot"
@@ -47,10 +47,10 @@ PHRASES = {
         "|numéro de téléphone|quel est votre numéro de téléphone|adresse e-mail|quelle est votre adresse e-mail"
         "|site web|horaires|horaires d'ouverture|quels sont vos horaires|quand êtes-vous ouverts",
         "adresse|quelle est votre adresse|où êtes-vous|où vous trouver|où puis-je vous trouver",
-        "Je suis {name} et je réponds automatiquement, avec des réponses préparées.",
-        "Vous pouvez nous joindre ici : {ways}",
-        "Vous nous trouvez ici : {place}",
-        "Je réponds automatiquement et n'ai pas de réponse préparée à ceci. Une personne lira votre message.",
+        "Je suis {name} et je réponds automatiquement.",
+        "Vous pouvez nous joindre ici : {contact}",
+        "Vous nous trouvez ici : {location}",
+        "Je réponds automatiquement et n'ai pas de réponse à ceci. Une personne lira votre message.",
     ),
     "es": Phrases(
         "hola|buenos días|quién eres|cómo te llamas|quién es usted|qué eres|qué puedes hacer|eres un bot|eres un robot"
@@ -59,10 +59,10 @@ PHRASES = {
         "|cuál es su número de teléfono|correo electrónico|cuál es su correo electrónico|página web|horario"
         "|horario de apertura|cuál es su horario|a qué hora abren|cuándo abren",
         "dirección|cuál es su dirección|dónde están|dónde estáis|dónde puedo encontrarlos",
-        "Soy {name} y respondo automáticamente, con respuestas preparadas.",
-        "Puede contactarnos aquí: {ways}",
-        "Nos encuentra aquí: {place}",
-        "Respondo automáticamente y no tengo una respuesta preparada para esto. Una persona leerá su mensaje.",
+        "Soy {name} y respondo automáticamente.",
+        "Puede contactarnos aquí: {contact}",
+        "Nos encuentra aquí: {location}",
+        "Respondo automáticamente y no tengo una respuesta para esto. Una persona leerá su mensaje.",
     ),
     "it": Phrases(
         "ciao|buongiorno|chi sei|come ti chiami|chi è lei|che cosa sei|cosa puoi fare|sei un bot|sei un robot|sei umano"
@@ -71,10 +71,10 @@ PHRASES = {
         "|indirizzo e-mail|qual è il vostro indirizzo e-mail|sito web|orari|orari di apertura"
         "|quali sono i vostri orari|quando siete aperti",
         "indirizzo|qual è il vostro indirizzo|dove siete|dove vi trovo|dove vi trovate",
-        "Sono {name} e rispondo automaticamente, con risposte preparate.",
-        "Può contattarci qui: {ways}",
-        "Ci trova qui: {place}",
-        "Rispondo automaticamente e non ho una risposta preparata per questo. Una persona leggerà il suo messaggio.",
+        "Sono {name} e rispondo automaticamente.",
+        "Può contattarci qui: {contact}",
+        "Ci trova qui: {location}",
+        "Rispondo automaticamente e non ho una risposta per questo. Una persona leggerà il suo messaggio.",
     ),
     "pt": Phrases(
         "olá|oi|bom dia|quem é você|qual é o seu nome|quem és tu|o que é você|o que você pode fazer|você é um bot"
@@ -83,10 +83,10 @@ PHRASES = {
         "|qual é o número de telefone|e-mail|qual é o e-mail|site|horário|horário de funcionamento"
         "|qual é o horário de funcionamento|quando estão abertos|quando abrem",
         "endereço|morada|qual é o endereço|onde vocês ficam|onde estão|onde fica a loja",
-        "Sou {name} e respondo automaticamente, com respostas preparadas.",
-        "Pode falar com a equipa aqui: {ways}",
-        "Estamos aqui: {place}",
-        "Respondo automaticamente e não tenho uma resposta preparada para isto. Uma pessoa lerá a sua mensagem.",
+        "Sou {name} e respondo automaticamente.",
+        "Pode falar com a equipa aqui: {contact}",
+        "Estamos aqui: {location}",
+        "Respondo automaticamente e não tenho uma resposta para isto. Uma pessoa lerá a sua mensagem.",
     ),
     "nl": Phrases(
         "hallo|hoi|goedemorgen|wie ben je|hoe heet je|wie bent u|wat ben je|wat kun je|ben je een bot|ben je een robot"
@@ -95,10 +95,10 @@ PHRASES = {
         "|wat is uw telefoonnummer|e-mailadres|wat is uw e-mailadres|website|openingstijden"
         "|wat zijn uw openingstijden|wanneer zijn jullie open|wanneer bent u open",
         "adres|wat is uw adres|waar zijn jullie|waar bent u|waar kan ik jullie vinden",
-        "Ik ben {name} en antwoord automatisch, met voorbereide antwoorden.",
-        "U kunt ons hier bereiken: {ways}",
-        "U vindt ons hier: {place}",
-        "Ik antwoord automatisch en heb hierop geen voorbereid antwoord. Een mens zal uw bericht lezen.",
+        "Ik ben {name} en antwoord automatisch.",
+        "U kunt ons hier bereiken: {contact}",
+        "U vindt ons hier: {location}",
+        "Ik antwoord automatisch en heb hierop geen antwoord. Een mens zal uw bericht lezen.",
     ),
     "pl": Phrases(
         "cześć|dzień dobry|kim jesteś|jak się nazywasz|kim pan jest|czym jesteś|co potrafisz|jesteś botem"
@@ -107,10 +107,10 @@ PHRASES = {
         "|adres e-mail|jaki jest wasz adres e-mail|strona internetowa|godziny otwarcia"
         "|jakie są godziny otwarcia|kiedy jesteście otwarci",
         "adres|jaki jest wasz adres|gdzie jesteście|gdzie was znajdę|gdzie się znajdujecie",
-        "Jestem {name} i odpowiadam automatycznie, przygotowanymi odpowiedziami.",
-        "Można się z nami skontaktować tutaj: {ways}",
-        "Jesteśmy tutaj: {place}",
-        "Odpowiadam automatycznie i nie mam na to przygotowanej odpowiedzi. Tę wiadomość przeczyta człowiek.",
+        "Jestem {name} i odpowiadam automatycznie.",
+        "Można się z nami skontaktować tutaj: {contact}",
+        "Jesteśmy tutaj: {location}",
+        "Odpowiadam automatycznie i nie mam na to odpowiedzi. Tę wiadomość przeczyta człowiek.",
     ),
     "tr": Phrases(
         "merhaba|günaydın|iyi günler|sen kimsin|adın ne|adınız nedir|kimsiniz|sen nesin|ne yapabilirsin|bot musun"
@@ -119,10 +119,10 @@ PHRASES = {
         "|e-posta adresiniz nedir|web sitesi|çalışma saatleri|çalışma saatleriniz nedir|açılış saatleri"
         "|ne zaman açıksınız",
         "adres|adresiniz nedir|neredesiniz|sizi nerede bulabilirim|yeriniz nerede",
-        "Ben {name}; hazır yanıtlarla otomatik olarak cevap veriyorum.",
-        "Bize buradan ulaşabilirsiniz: {ways}",
-        "Bizi burada bulabilirsiniz: {place}",
-        "Otomatik olarak cevap veriyorum ve bunun için hazır bir yanıtım yok. Mesajınızı bir insan okuyacak.",
+        "Ben {name}; otomatik olarak cevap veriyorum.",
+        "Bize buradan ulaşabilirsiniz: {contact}",
+        "Bizi burada bulabilirsiniz: {location}",
+        "Otomatik olarak cevap veriyorum ve bunun için bir yanıtım yok. Mesajınızı bir insan okuyacak.",
     ),
     "ar": Phrases(
         "مرحبا|السلام عليكم|صباح الخير|من أنت|ما اسمك|ما أنت|من أنتم|ماذا يمكنك أن تفعل|هل أنت روبوت|هل أنت إنسان"
@@ -130,10 +130,10 @@ PHRASES = {
         "اتصال|كيف يمكنني التواصل معكم|كيف أتواصل معكم|هاتف|رقم الهاتف|ما هو رقم هاتفكم|البريد الإلكتروني"
         "|ما هو بريدكم الإلكتروني|الموقع الإلكتروني|ساعات العمل|ما هي ساعات العمل|أوقات الدوام|متى تفتحون",
         "العنوان|ما هو عنوانكم|أين أنتم|أين تقعون|أين يمكنني أن أجدكم",
-        "أنا {name}، أرد آليًا بإجابات معدّة مسبقًا.",
-        "يمكنكم التواصل معنا هنا: {ways}",
-        "تجدوننا هنا: {place}",
-        "أنا أرد آليًا وليست لدي إجابة معدّة عن هذا. سيقرأ شخص رسالتكم.",
+        "أنا {name}، أرد آليًا.",
+        "يمكنكم التواصل معنا هنا: {contact}",
+        "تجدوننا هنا: {location}",
+        "أنا أرد آليًا وليست لدي إجابة عن هذا. سيقرأ شخص رسالتكم.",
     ),
     "hi": Phrases(
         "नमस्ते|नमस्कार|आप कौन हैं|आपका नाम क्या है|तुम कौन हो|आप क्या हैं|आप क्या कर सकते हैं|क्या आप बॉट हैं"
@@ -141,20 +141,20 @@ PHRASES = {
         "संपर्क|मैं आपसे कैसे संपर्क करूँ|फ़ोन|फ़ोन नंबर|आपका फ़ोन नंबर क्या है|ईमेल|आपका ईमेल क्या है|वेबसाइट"
         "|खुलने का समय|आपके खुलने का समय क्या है|आप कब खुलते हैं",
         "पता|आपका पता क्या है|आप कहाँ हैं|आप कहाँ स्थित हैं|मैं आपको कहाँ ढूँढूँ",
-        "मैं {name} हूँ और तैयार उत्तरों से स्वचालित रूप से जवाब देता हूँ।",
-        "आप हमसे यहाँ संपर्क कर सकते हैं: {ways}",
-        "आप हमें यहाँ पा सकते हैं: {place}",
-        "मैं स्वचालित रूप से जवाब देता हूँ और इसका कोई तैयार उत्तर मेरे पास नहीं है। कोई व्यक्ति आपका संदेश पढ़ेगा।",
+        "मैं {name} हूँ और स्वचालित रूप से जवाब देता हूँ।",
+        "आप हमसे यहाँ संपर्क कर सकते हैं: {contact}",
+        "आप हमें यहाँ पा सकते हैं: {location}",
+        "मैं स्वचालित रूप से जवाब देता हूँ और इसका कोई उत्तर मेरे पास नहीं है। कोई व्यक्ति आपका संदेश पढ़ेगा।",
     ),
     "zh": Phrases(
         "你好|您好|早上好|你是谁|你叫什么名字|您是谁|你是什么|你能做什么|你会做什么|你是机器人吗|您是机器人吗|你是真人吗|你是人吗",
         "联系方式|怎么联系你们|如何联系你们|电话|电话号码|你们的电话号码是多少|邮箱|电子邮箱|你们的邮箱是什么|网站"
         "|营业时间|你们的营业时间|营业时间是什么时候|你们几点开门|什么时候开门",
         "地址|你们的地址是什么|你们在哪里|你们在哪儿|在哪里可以找到你们",
-        "我是{name},用预先准备的答案自动回复。",
-        "您可以这样联系我们: {ways}",
-        "我们在这里: {place}",
-        "我是自动回复,对此没有准备好的答案。会有人阅读您的消息。",
+        "我是{name},自动回复消息。",
+        "您可以这样联系我们: {contact}",
+        "我们在这里: {location}",
+        "我是自动回复,对此没有答案。会有人阅读您的消息。",
     ),
     "ja": Phrases(
         "こんにちは|おはようございます|あなたは誰ですか|お名前は何ですか|あなたは何ですか|何ができますか|ボットですか|ロボットですか"
@@ -163,15 +163,15 @@ PHRASES = {
         "|メールアドレス|メールアドレスは何ですか|ウェブサイト|営業時間|営業時間は何時ですか|営業時間を教えてください"
         "|何時に開きますか",
         "住所|住所を教えてください|どこにありますか|お店はどこですか|場所はどこですか",
-        "{name}です。用意された回答で自動的に返信しています。",
-        "こちらまでご連絡ください: {ways}",
-        "所在地: {place}",
-        "自動返信のため、これに対する回答は用意されていません。担当者がメッセージを読みます。",
+        "{name}です。自動的に返信しています。",
+        "こちらまでご連絡ください: {contact}",
+        "所在地: {location}",
+        "自動返信のため、これには回答できません。担当者がメッセージを読みます。",
     ),
 }
 
-# Words that stand in most sentences and say little of what is asked; those that ask (who, where) are not among them.
-COMMON = """
+# Words that are frequent and carry little meaning. Question words (who, where) are not among them.
+COMMON_WORDS = """
 a an the i you we it is are am was be do does did can could would will my your our me us of to in on at for and or with
 please s t m re ve ll have has had this that there so just want need know tell about
 der die das ein eine einen einem einer ich du ihr sie wir es ist sind bin bist war sein mein meine dein deine ihre

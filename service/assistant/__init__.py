@@ -1,0 +1,1 @@
+"""The client of the configured AI server, and the worker that requests replies from it."""
