@@ -1,6 +1,7 @@
-"""The reference command-line client: signs in through a browser, keeps its tokens, calls the API.
+"""The reference command-line client: signs in through a browser, stores its tokens, calls the API.
 
-It knows the service over HTTP only, like every other client (RFC 8252; contract, section 10).
+It uses only the HTTP API, like any other client. The login follows RFC 8252 (OAuth 2.0 for native apps), or RFC 8628
+(device authorization) where no browser of this computer can be used.
 """
 
 import base64
@@ -23,162 +24,180 @@ import urllib.parse
 import webbrowser
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
-NAME = "service-cli"
-PATIENCE = 30  # seconds for an answer of the service
+CLIENT_ID = "service-cli"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+DEVICE_ERRORS = ("authorization_pending", "slow_down", "access_denied", "expired_token")  # RFC 8628, section 3.5
+SLOWER = 5.0  # seconds to add to the interval after `slow_down`
+TIMEOUT = 30  # seconds, for a response of the service
 
-GO_BACK = b"""<!doctype html>
+CALLBACK_PAGE = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>You can go back</title><link rel="icon" href="data:,">
 <body style="font: 1rem/1.6 system-ui, sans-serif; color-scheme: light dark; margin: 2rem">
-<h1>You can go back</h1><p>The command line has your answer. You can close this page.</p>
+<h1>You can go back</h1><p>The command line has received the result. You can close this page.</p>
 """
 
-
-class Failed(Exception):
-    """What was asked for cannot be done; the text is told to the person."""
+JsonObject: TypeAlias = dict[str, Any]
 
 
-class Refused(Failed):
-    """The service answered with an error; `status` is that of HTTP."""
+class ClientError(Exception):
+    """The command has failed. The text is printed for the user."""
 
-    def __init__(self, status: int, message: str) -> None:
+
+class ErrorResponse(ClientError):
+    """The service returned an error with an HTTP status; `code` is that of OAuth (RFC 6749, section 5.2), or empty."""
+
+    def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.code = status, code
 
 
-class Ended(Failed):
-    """Nobody is signed in there, or no longer."""
+class NotSignedIn(ClientError):
+    """There are no tokens for the service, or they are no longer valid."""
 
 
-class Keyring:
-    """The tokens of each service, in a file that only its owner can read."""
+class Stored(TypedDict):
+    """The content of the file of a token store."""
+
+    install_id: str
+    services: dict[str, dict[str, str]]  # tokens by URL
+
+
+class TokenStore:
+    """The tokens for each service, in a file that only its owner can read."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or config_folder() / "client.json"
 
-    def read(self) -> dict[str, Any]:
-        """Everything that is kept: the identifier of this install, and tokens by address."""
+    def read(self) -> Stored:
+        """Returns the content of the file. Raises ClientError."""
         try:
-            found = json.loads(self.path.read_text("utf-8"))
-            return {"install_id": str(found["install_id"]), "services": dict(found["services"])}
+            content = json.loads(self.path.read_text("utf-8"))
+            return {"install_id": str(content["install_id"]), "services": dict(content["services"])}
         except FileNotFoundError:
             return {"install_id": secrets.token_hex(16), "services": {}}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Failed(f"cannot read {self.path}: {error}") from None
+            raise ClientError(f"cannot read {self.path}: {error}") from None
 
-    def write(self, kept: dict[str, Any]) -> None:
-        """Put the file in place whole."""
-        beside = self.path.with_name(f"{self.path.name}.new")
+    def write(self, content: Stored) -> None:
+        """Replaces the file atomically."""
+        temporary = self.path.with_name(f"{self.path.name}.new")
         try:
-            beside.unlink(missing_ok=True)
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(json.dumps(kept, indent=1).encode())
-            beside.replace(self.path)
+            temporary.unlink(missing_ok=True)
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(json.dumps(content, indent=1).encode())
+            temporary.replace(self.path)
         except OSError as error:
-            raise Failed(f"cannot write {self.path}: {error.strerror}") from None
+            raise ClientError(f"cannot write {self.path}: {error.strerror}") from None
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[dict[str, Any]]:
-        """Everything that is kept, to be changed; other clients of the same person wait meanwhile."""
+    def update(self) -> Iterator[Stored]:
+        """Yields the content of the file, locked for other clients, and writes it at the end of the block."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.path.parent, os.O_RDONLY)
         except OSError as error:
-            raise Failed(f"cannot write {self.path}: {error.strerror}") from None
+            raise ClientError(f"cannot write {self.path}: {error.strerror}") from None
         try:
-            with contextlib.suppress(OSError):  # on a file system that cannot
+            with contextlib.suppress(OSError):  # the file system has no locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            kept = self.read()
-            yield kept
-            self.write(kept)
+            content = self.read()
+            yield content
+            self.write(content)
         finally:
             os.close(lock)
 
 
 def config_folder() -> Path:
-    """The folder of this program's settings, where the platform wants it."""
+    """Returns the configuration folder of this program on this platform."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "cx-service"
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "cx-service"
 
 
 class Service:
-    """A service, as the person who is signed in there."""
+    """A service that the user is signed in to."""
 
-    def __init__(self, url: str, keyring: Keyring) -> None:
-        self.url, self.keyring = url.rstrip("/"), keyring
+    def __init__(self, url: str, token_store: TokenStore) -> None:
+        self.url, self.token_store = url.rstrip("/"), token_store
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer to a request under `/api/v1`, its envelope and all; expired tokens are renewed on the way."""
+    def call(self, method: str, path: str, body: object = None) -> JsonObject:
+        """Returns the envelope of a response below `/api/v1`. Refreshes expired tokens. Raises ClientError."""
         tokens = self.tokens()
         try:
             return self._call(method, path, body, tokens["access_token"])
-        except Refused as refused:
-            if refused.status != 401:
+        except ErrorResponse as error:
+            if error.status != 401:
                 raise
-        return self._call(method, path, body, self.renew(tokens))
+        return self._call(method, path, body, self.refresh(tokens))
 
-    def renew(self, expired: dict[str, str]) -> str:
-        """An access token instead of an expired one, which another client may have renewed already."""
-        with self.keyring.changing() as kept:
+    def refresh(self, expired: dict[str, str]) -> str:
+        """Returns an access token in place of an expired one, unless another client has refreshed it already."""
+        with self.token_store.update() as content:
             tokens = self.tokens()
             if tokens["access_token"] == expired["access_token"]:
-                tokens = self.trade({"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]})
-                kept["services"][self.url] = tokens
+                tokens = self.request_tokens({"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]})
+                content["services"][self.url] = tokens
             return tokens["access_token"]
 
-    def _call(self, method: str, path: str, body: Any, token: str) -> Any:
+    def _call(self, method: str, path: str, body: object, token: str) -> JsonObject:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        return ask(method, f"{self.url}/api/v1{path}", content, headers)
+        return send(method, f"{self.url}/api/v1{path}", content, headers)
 
     def tokens(self) -> dict[str, str]:
-        """The tokens that are kept for this service. Raises Failed if nobody is signed in."""
-        found = self.keyring.read()["services"].get(self.url)
-        if not found:
-            raise Ended(f"not signed in at {self.url}: run `cx-service client login --url {self.url}`")
-        return dict(found)
+        """Returns the stored tokens for this service. Raises NotSignedIn."""
+        tokens = self.token_store.read()["services"].get(self.url)
+        if not tokens:
+            raise NotSignedIn(f"not signed in at {self.url}: run `cx-service client login --url {self.url}`")
+        return dict(tokens)
 
-    def keep(self, tokens: dict[str, str]) -> None:
-        """Keep tokens, or forget the ones that are kept where there are none."""
-        with self.keyring.changing() as kept:
-            kept["services"].pop(self.url, None)
+    def store_tokens(self, tokens: dict[str, str]) -> None:
+        """Stores the tokens for this service, or deletes those stored if `tokens` is empty."""
+        with self.token_store.update() as content:
+            content["services"].pop(self.url, None)
             if tokens:
-                kept["services"][self.url] = tokens
+                content["services"][self.url] = tokens
 
-    def trade(self, form: dict[str, str]) -> dict[str, str]:
-        """Tokens for a code or a refresh token (RFC 6749, sections 4.1.3 and 6)."""
-        content = urllib.parse.urlencode({**form, "client_id": NAME}).encode()
-        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    def request_tokens(self, form: dict[str, str]) -> dict[str, str]:
+        """Exchanges a code or a refresh token for tokens (RFC 6749, sections 4.1.3 and 6)."""
         try:
-            told = ask("POST", f"{self.url}/api/v1/auth/cli/token", content, kind)
-            return {name: told[name] for name in ("access_token", "refresh_token")}
-        except Refused as refused:
-            if refused.status not in (400, 401):
+            response = self._send_form(f"{self.url}/api/v1/auth/cli/token", form)
+            return {name: response[name] for name in ("access_token", "refresh_token")}
+        except ErrorResponse as error:
+            if error.status not in (400, 401) or error.code in DEVICE_ERRORS:
                 raise
-            raise Ended(f"the sign-in has ended: run `cx-service client login --url {self.url}`") from refused
+            raise NotSignedIn(f"the login has ended: run `cx-service client login --url {self.url}`") from error
 
-    def find_page(self) -> str:
-        """The address of the consent page, which must be at this very service (RFC 8414, section 3.3)."""
-        told = ask("GET", f"{self.url}/.well-known/oauth-authorization-server")
-        issuer, page = (str(told.get(name)) for name in ("issuer", "authorization_endpoint"))
+    def _send_form(self, url: str, form: dict[str, str]) -> JsonObject:
+        content = urllib.parse.urlencode({**form, "client_id": CLIENT_ID}).encode()
+        return send("POST", url, content, {"Content-Type": "application/x-www-form-urlencoded"})
+
+    def find_endpoint(self, name: str) -> str:
+        """Returns a URL of the metadata, which must belong to the same service (RFC 8414, section 3.3)."""
+        metadata = send("GET", f"{self.url}/.well-known/oauth-authorization-server")
+        issuer, page = (str(metadata.get(member)) for member in ("issuer", name))
         if issuer != self.url:
-            raise Failed(f"the service at {self.url} says that its address is {issuer}: use that one if you trust it")
+            raise ClientError(f"the service at {self.url} has the public URL {issuer}: use that one if you trust it")
+        return self._own(page)
+
+    def _own(self, page: str) -> str:
+        """Returns a URL of the service. Raises ClientError for one of another site."""
         if not page.startswith(f"{self.url}/") or not re.fullmatch(r"[!-~]+", page):
-            raise Failed(f"the service at {self.url} would send you elsewhere to sign in: {page}")
+            raise ClientError(f"the service at {self.url} has its sign-in page on another site: {page}")
         return page
 
-    def log_in(self, scope: str, show: Callable[[str], None], *, browse: bool, patience: float) -> None:
-        """Let a person sign in and approve in a browser, and keep the tokens. `show` is told what to do by hand."""
-        address = self.find_page()
-        with self.keyring.changing() as kept:  # the identifier of this install, and a file that can be written
-            install_id = kept["install_id"]
+    def log_in(self, scope: str, show: Callable[[str], None], *, timeout: float) -> None:
+        """Signs in through a browser on this computer, and stores the tokens. `show` receives the URL to open."""
+        address = self.find_endpoint("authorization_endpoint")
+        with self.token_store.update() as content:  # also checks that the file can be written
+            install_id = content["install_id"]
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         digest = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-        with Listener() as listener:
-            question = {
-                "client_id": NAME,
+        with CallbackListener() as listener:
+            query = {
+                "client_id": CLIENT_ID,
                 "response_type": "code",
                 "code_challenge": digest,
                 "code_challenge_method": "S256",
@@ -188,69 +207,102 @@ class Service:
                 "install_name": socket.gethostname()[:64],
                 "scope": scope,
             }
-            page = f"{address}?{urllib.parse.urlencode(question)}"
-            if not (browse and webbrowser.open(page)):
-                show(page)
-            told = listener.wait(patience, state)
-            if not hmac.compare_digest(told.get("iss", "").encode(), self.url.encode()):
-                raise Failed("the answer came from another service; nothing was kept")
-            if "code" not in told:
-                raise Failed(f"the sign-in was refused: {told.get('error', 'no code came')}")
-            form = {"grant_type": "authorization_code", "code": told["code"], "redirect_uri": listener.url}
-            self.keep(self.trade({**form, "code_verifier": verifier}))
+            page = f"{address}?{urllib.parse.urlencode(query)}"
+            show(page)
+            webbrowser.open(page)
+            result = listener.wait(timeout, state)
+            if not hmac.compare_digest(result.get("iss", "").encode(), self.url.encode()):
+                raise ClientError("the authorization response is from another service; nothing was stored")
+            if "code" not in result:
+                raise ClientError(f"the sign-in was denied: {result.get('error', 'no code')}")
+            form = {"grant_type": "authorization_code", "code": result["code"], "redirect_uri": listener.url}
+            self.store_tokens(self.request_tokens({**form, "code_verifier": verifier}))
+
+    def log_in_on_another_device(self, scope: str, show: Callable[[str, str], None], *, timeout: float) -> None:
+        """Signs in through a browser on any device (RFC 8628), and stores the tokens.
+
+        `show` receives the URL to open, and the code to enter there.
+        """
+        endpoint = self.find_endpoint("device_authorization_endpoint")
+        with self.token_store.update() as content:  # also checks that the file can be written
+            form = {"install_id": content["install_id"], "install_name": socket.gethostname()[:64], "scope": scope}
+        try:
+            begun = self._send_form(endpoint, form)
+            page, user_code, device_code = (
+                str(begun[name]) for name in ("verification_uri", "user_code", "device_code")
+            )
+            interval, lifetime = max(1.0, float(begun["interval"])), float(begun["expires_in"])
+        except (KeyError, TypeError, ValueError):
+            raise ClientError("the service returned no device code") from None
+        show(self._own(page), user_code)
+        self.store_tokens(self._poll(device_code, interval, min(timeout, lifetime, 1e6)))
+
+    def _poll(self, device_code: str, interval: float, seconds: float) -> dict[str, str]:
+        """Returns the tokens once the user has approved the request. Raises ClientError."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(min(interval, max(0.0, deadline - time.monotonic())))
+            try:
+                return self.request_tokens({"grant_type": DEVICE_GRANT, "device_code": device_code})
+            except ErrorResponse as error:
+                if error.code in ("access_denied", "expired_token"):
+                    raise ClientError(f"the sign-in was denied: {error.code}") from None
+                if error.code != "authorization_pending":  # slow_down, or a failure that may pass
+                    interval += SLOWER
+        raise ClientError(f"the sign-in was not approved within {seconds:.0f} seconds")
 
     def log_out(self) -> None:
-        """Forget the tokens, and end the login there if it has not ended already. Raises Failed if it goes on there."""
+        """Deletes the tokens, and ends the login session. Raises ClientError if the service did not end it."""
         try:
             self.call("POST", "/auth/logout")
-        except Ended:
+        except NotSignedIn:
             pass
-        except Failed as failed:
-            raise Failed(f"{failed}; the tokens are forgotten here, but the login goes on there") from None
+        except ClientError as error:
+            raise ClientError(f"{error}; the tokens were deleted, but the login session is still active") from None
         finally:
-            self.keep({})
+            self.store_tokens({})
 
 
-class Listener:
-    """Waits on a port of the loopback interface for the browser to come back (RFC 8252, section 7.3)."""
+class CallbackListener:
+    """Listens on a port of the loopback interface for the redirect of the browser (RFC 8252, section 7.3)."""
 
-    def __enter__(self) -> "Listener":
+    def __enter__(self) -> "CallbackListener":
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             with contextlib.suppress(OSError):
                 self.server = _Server(family, host)
-                shown = f"[{host}]" if ":" in host else host
-                self.url = f"http://{shown}:{self.server.server_address[1]}/callback"
+                url_host = f"[{host}]" if ":" in host else host
+                self.url = f"http://{url_host}:{self.server.server_address[1]}/callback"
                 threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
                 return self
-        raise Failed("cannot listen on the loopback interface")
+        raise ClientError("cannot listen on the loopback interface")
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.server.shutdown()
         self.server.server_close()
 
     def wait(self, seconds: float, state: str) -> dict[str, str]:
-        """What the browser brings back with our state; everything else that knocks is sent away. Raises Failed."""
-        end = time.monotonic() + min(seconds, 1e6)
+        """Returns the query of the redirect with this state; other requests are ignored. Raises ClientError."""
+        deadline = time.monotonic() + min(seconds, 1e6)
         with contextlib.suppress(queue.Empty):
             while True:
-                told = self.server.told.get(timeout=max(0.0, end - time.monotonic()))
-                if hmac.compare_digest(told.get("state", "").encode(), state.encode()):
-                    return told
-        raise Failed(f"nobody answered in the browser within {seconds:.0f} seconds")
+                result = self.server.results.get(timeout=max(0.0, deadline - time.monotonic()))
+                if hmac.compare_digest(result.get("state", "").encode(), state.encode()):
+                    return result
+        raise ClientError(f"no response from the browser within {seconds:.0f} seconds")
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """A thread for each connection: browsers open some that they do not use, and nobody can keep us from the others."""
+    """A server with a thread per connection, so that idle connections of browsers do not block the others."""
 
     request_queue_size = 128
 
     def __init__(self, family: socket.AddressFamily, host: str) -> None:
         self.address_family = family
-        self.told: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
         super().__init__((host, 0), _Handler)
 
-    def handle_error(self, *_: Any) -> None:
-        """Whoever hangs up is no concern of the person at the terminal."""
+    def handle_error(self, *_: object) -> None:
+        """Ignores closed connections."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -258,43 +310,50 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
-        is_answer = path == "/callback" and query
+        is_result = path == "/callback" and query
         try:
-            self.send_response(200 if is_answer else 404)
+            self.send_response(200 if is_result else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Referrer-Policy", "no-referrer")
             self.end_headers()
-            self.wfile.write(GO_BACK if is_answer else b"")
+            self.wfile.write(CALLBACK_PAGE if is_result else b"")
         finally:
-            if is_answer:  # now that the page is out: the program may end with the answer
-                self.server.told.put(dict(urllib.parse.parse_qsl(query)))
+            if is_result:  # after the page was sent, since the program may end now
+                self.server.results.put(dict(urllib.parse.parse_qsl(query)))
 
-    def log_message(self, *_: Any) -> None:
-        """The query holds a code: it is not for logs."""
+    def log_message(self, *_: object) -> None:
+        """Logs nothing, since the query contains a code."""
 
 
-def ask(method: str, url: str, content: bytes | None = None, headers: dict[str, str] | None = None) -> Any:
-    """The JSON of an answer; redirects are not followed. Raises Refused for an error, Failed where nobody answers."""
+def send(method: str, url: str, content: bytes | None = None, headers: dict[str, str] | None = None) -> JsonObject:
+    """Returns the JSON of a response. Redirects are not followed.
+
+    Raises ErrorResponse for an error status, ClientError if there is no valid response.
+    """
     parts = urllib.parse.urlsplit(url)
-    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-    if parts.scheme not in kinds or not parts.hostname:
-        raise Failed(f"{url}: expected an address that begins with http:// or https://")
+    connections = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+    if parts.scheme not in connections or not parts.hostname:
+        raise ClientError(f"{url}: expected a URL that begins with http:// or https://")
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     try:
-        with contextlib.closing(kinds[parts.scheme](parts.hostname, parts.port, timeout=PATIENCE)) as connection:
+        with contextlib.closing(connections[parts.scheme](parts.hostname, parts.port, timeout=TIMEOUT)) as connection:
             connection.request(method, path, content, headers or {})
-            answer = connection.getresponse()
-            raw = answer.read()
-        if answer.status < 300:
+            response = connection.getresponse()
+            raw = response.read()
+        if response.status < 300:
             return dict(json.loads(raw))
     except (OSError, ValueError, TypeError, http.client.HTTPException) as error:
-        raise Failed(f"cannot reach {parts.scheme}://{parts.netloc}: {error}") from None
-    raise Refused(answer.status, _sentence(raw) or f"the service answered {answer.status}")
+        raise ClientError(f"cannot reach {parts.scheme}://{parts.netloc}: {error}") from None
+    code, message = _read_error(raw)
+    raise ErrorResponse(response.status, message or f"the service returned status {response.status}", code)
 
 
-def _sentence(raw: bytes) -> str:
-    """The message in an error of the service; empty if it is none of ours."""
+def _read_error(raw: bytes) -> tuple[str, str]:
+    """Returns the code of OAuth and the message of an error response; empty if it has neither form of this service."""
     try:
-        return str(json.loads(raw)["error"]["message"])
+        content = dict(json.loads(raw))
+        if isinstance(content["error"], str):
+            return content["error"], str(content.get("error_description", ""))
+        return "", str(content["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return ""
+        return "", ""

@@ -1,51 +1,73 @@
-"""The command line: every command in one table; its module is imported when it is asked for."""
+"""The command line. `COMMANDS` lists all commands; only the module of the chosen command is imported."""
 
 import argparse
 import difflib
 import importlib
 import re
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar
 
 from service import interrupts
-from service.settings import add_flags, read_settings
-from service.terminal import clean
+from service.escape import clean
+from service.settings import add_flags, exposed_files, read_settings
 from service.version import VERSION
 
 COMMANDS = {
-    "serve": ("serve", "bring the schema up to date, then serve"),
-    "import": ("transfer", "take in JSON Lines: all of it, or with any fault nothing"),
-    "export": ("transfer", "write everything as JSON Lines"),
-    "user": ("people", "add, list, disable, enable users and set passwords"),
-    "copy": ("copy", "move everything to another database, between SQLite and PostgreSQL or not"),
-    "ledger": ("ledger", "list who did what, and prove that nothing of it was altered"),
-    "backup": ("backups", "write everything into one checked file, while the service runs"),
-    "restore": ("backups", "put a backup in place of what is there, which is kept"),
-    "doctor": ("doctor", "look for what is wrong, and change nothing"),
-    "migrate": ("care", "bring the schema up to date"),
-    "purge": ("care", "empty messages for good, and their bytes out of the files"),
+    "serve": ("serve", "update the database schema, then serve requests"),
+    "import": ("import_export", "import JSON Lines; with any error, nothing is imported"),
+    "export": ("import_export", "export all records as JSON Lines"),
+    "app": ("apps", "add, list and edit apps"),
+    "bot": ("apps", "add, list and edit bots"),
+    "answer": ("bot_answers", "add, list, import and delete canned answers of bots"),
+    "user": ("users", "add, list, disable and enable users, and set passwords"),
+    "copy": ("database_copy", "copy everything to another database, SQLite or PostgreSQL"),
+    "audit": ("audit", "list and verify the audit log"),
+    "backup": ("backups", "write a checked backup to one file, while the service runs"),
+    "restore": ("backups", "replace the database by a backup, and keep the former database"),
+    "doctor": ("doctor", "check the installation, without changing anything"),
+    "config": ("config", "show every setting and its source; secrets are hidden"),
+    "migrate": ("maintenance", "update the database schema"),
+    "purge": ("maintenance", "erase message content permanently, also from the database file"),
     "client": ("client", "use a service from the command line, signed in through a browser"),
-    "healthcheck": ("health", "ask a running service whether it is ready; the exit status says"),
-    "routes": ("describe", "list every operation"),
+    "healthcheck": ("health", "check that a running service is ready; exit status 0 means ready"),
+    "routes": ("describe", "list all operations"),
     "openapi": ("describe", "print the OpenAPI 3.1 document"),
+    "completion": ("manual", "print the completion script for bash, zsh or fish"),
+    "man": ("manual", "print the manual page, for `man -l`"),
 }
 
-SETTINGS = {
+# The settings that a command accepts as flags; an empty tuple means all of them.
+SETTINGS: dict[str, tuple[str, ...]] = {
     "serve": (),
     "doctor": (),
+    "config": (),
+    "client": ("log_level",),
+    "completion": ("log_level",),
+    "man": ("log_level",),
     "copy": ("log_level",),
-    "healthcheck": ("host", "port", "log_level"),
-}  # of commands whose flags are other ones than most have
+    "healthcheck": ("host", "port", "listen", "log_level"),
+}  # of the commands that do not use DEFAULT_SETTINGS
 
-VISIBLE = "everybody on this machine can read the password on this command line: put it into ~/.pgpass or CX_DATABASE"
+DEFAULT_SETTINGS = ("data", "database", "log_level")
 
-_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]+@|[?&]password=.")  # in an address
+VISIBLE_PASSWORD = (
+    "warning: other users of this machine can read the password on this command line;"
+    " use ~/.pgpass, CX_DATABASE or CX_DATABASE_FILE instead"
+)
+
+_URL_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]+@|[?&]password=.")
+
+CommandParser = TypeVar("CommandParser", bound=argparse.ArgumentParser)
+Namespace: TypeAlias = Any  # an object of any class, as in argparse
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an unknown argument with the usage of the command that it was given to, and the flag that is nearest."""
+    """Reports an unknown argument with the usage of the command that received it, and suggests the closest flag."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Namespace = None
+    ) -> tuple[Namespace, list[str]]:
         flags, unknown = super().parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition("=")[0]
@@ -56,34 +78,66 @@ class Parser(argparse.ArgumentParser):
 
 
 class Stop(Exception):
-    """A command cannot go on; the text is told to the operator, and the exit status is 1."""
+    """Ends a command with exit status 1. The text is printed as its error message."""
+
+
+def add_command(commands: "argparse._SubParsersAction[CommandParser]", name: str, summary: str) -> CommandParser:
+    """Adds a command, or an action of a command. Returns its parser."""
+    return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+
+
+def add_actions(
+    parser: argparse.ArgumentParser, *settings: str
+) -> Callable[[str, str, Callable[..., int | None]], argparse.ArgumentParser]:
+    """Makes a command require an action, such as `add` in `user add`.
+
+    Returns a function that adds an action (name, summary, function to run) and returns its parser. Every action has the
+    flags of the named settings.
+    """
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    def add_action(name: str, summary: str, run: Callable[..., int | None]) -> argparse.ArgumentParser:
+        action = add_command(actions, name, summary)
+        if settings:
+            add_flags(action, *settings)
+        action.set_defaults(run=run)
+        return action
+
+    return add_action
+
+
+def make_parser(*names: str) -> Parser:
+    """Returns the parser of the command line, with the arguments of the named commands only."""
+    parser = Parser(prog="cx-service", description="A self-hosted chat backend in one file.")
+    parser.add_argument("--version", action="version", version=f"cx-service {VERSION}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        command = add_command(commands, name, summary)
+        if name in names:
+            importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
+            add_flags(command, *SETTINGS.get(name, DEFAULT_SETTINGS))
+    return parser
 
 
 def run(argv: list[str] | None = None) -> int:
-    """Run the command that the arguments name; the exit status."""
+    """Runs the command that the arguments name. Returns the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    parser = Parser(prog="cx-service", description="A customer-experience backend in one file.")
-    parser.add_argument("--version", action="version", version=f"cx-service {VERSION}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (module, about) in COMMANDS.items():
-        command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-        if name in arguments[:1]:
-            importlib.import_module(f"service.commands.{module}").add_arguments(name, command)
-            add_flags(command, *SETTINGS.get(name, ("data", "database", "log_level")))
-    flags = parser.parse_args(arguments)
-    if any(map(_PASSWORD.search, arguments)):
-        print(f"cx-service: careful: {VISIBLE}", file=sys.stderr)
+    flags = make_parser(*arguments[:1]).parse_args(arguments)
+    if any(map(_URL_PASSWORD.search, arguments)):
+        print(f"cx-service: {VISIBLE_PASSWORD}", file=sys.stderr)
     import peewee
 
     from service import logs
-    from service.db import Unusable, reason
+    from service.db import DatabaseUnusable, reason
 
     try:
         settings = read_settings(flags)
-        logs.set_up(settings.log_level, settings.log_format)
+        logs.configure(settings.log_level, settings.log_format)
+        for path in exposed_files():
+            print(f"cx-service: warning: all users of this machine can read {clean(str(path))}", file=sys.stderr)
         interrupts.raise_error()
         return int(flags.run(flags, settings) or 0)
-    except (Stop, Unusable, ValueError) as error:
+    except (Stop, DatabaseUnusable, ValueError) as error:
         print(f"cx-service: {clean(str(error))}", file=sys.stderr)
         return 1
     except peewee.DatabaseError as error:  # locked, full, not a database

@@ -1,4 +1,4 @@
-"""`backup` and `restore`: everything in one file, and back."""
+"""`backup` and `restore`: all data of the service as one file."""
 
 import argparse
 import os
@@ -6,21 +6,26 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FrameType
+from typing import BinaryIO, NoReturn
 
-from service import backups, db, migrations
+from service import db
 from service.commands import Stop
-from service.commands.transfer import Bar
+from service.commands.progress import ProgressBar
+from service.db import migrations
+from service.db.engine import Engine
+from service.operate import backups
 from service.settings import Settings
 
-BACKUP = """\
-The file holds rows, pictures, signing keys and logins, and is for its owner only: whoever has it can be anybody. It
-appears when it is whole and has been checked, also while the service runs; the last line is what `sha256sum -c` takes.
+BACKUP_EPILOG = """\
+A backup holds all records, pictures, signing keys and login sessions. Keep it secret: it gives access to all accounts.
+The file appears when it is complete and checked; the service may be running. The last line of the output has the format
+of `sha256sum -c`.
 """
-RESTORE = """\
-Stop the service first. The backup is checked before anything is replaced, and the database that was there is kept
-beside it as service.db.before-…; of a PostgreSQL, name an empty database. Logins that were ended after the backup was
-made are open again. A backup of an earlier schema is brought up to date by the next `serve`.
+RESTORE_EPILOG = """\
+Stop the service first. The backup is checked before anything is replaced, and the former database is saved as
+service.db.before-…; for PostgreSQL, name an empty database. Login sessions that ended after the backup was made are
+valid again. A backup with an older schema is migrated by the next `serve`.
 """
 
 
@@ -29,62 +34,64 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=f"the backup; - is {stream}")
     if name == "backup":
         parser.add_argument("--force", action="store_true", help="replace the file if it exists")
-    parser.epilog = BACKUP if name == "backup" else RESTORE
+    parser.epilog = BACKUP_EPILOG if name == "backup" else RESTORE_EPILOG
     parser.set_defaults(run=back_up if name == "backup" else restore)
 
 
 def back_up(flags: argparse.Namespace, settings: Settings) -> None:
-    """Make a backup, and say what it holds."""
-    _heed_signals()
-    target: Any = Path(flags.file) if flags.file != "-" else sys.stdout.buffer
-    if flags.file == "-" and sys.stdout.isatty():
-        raise Stop("a backup is nothing to look at: name a file, or send it on to another program")
-    begun = time.monotonic()
+    """Writes a backup, and prints a summary of its contents."""
+    _exit_on_sigterm()
+    is_stream = flags.file == "-"
+    if is_stream and sys.stdout.isatty():
+        raise Stop("refusing to write a backup to a terminal; name a file or pipe the output")
+    target: Path | BinaryIO = sys.stdout.buffer if is_stream else Path(flags.file)
+    start = time.monotonic()
     source = _open(settings)
     try:
-        with source.until_closed():
-            found = backups.back_up(source, target, Bar, replace=flags.force)
-    except backups.Unsound as error:
+        with source.disconnecting():
+            contents = backups.back_up(source, target, ProgressBar, replace=flags.force)
+    except backups.BackupError as error:
         raise Stop(str(error)) from None
-    said = sys.stdout if flags.file != "-" else sys.stderr
-    print(f"{_summary(found)}, in {time.monotonic() - begun:.1f} s", file=said)
-    print(f"{found.digest}  {flags.file}", file=said)
+    output = sys.stderr if is_stream else sys.stdout
+    print(f"{_summary(contents)}, in {time.monotonic() - start:.1f} s", file=output)
+    print(f"{contents.digest}  {flags.file}", file=output)
 
 
 def restore(flags: argparse.Namespace, settings: Settings) -> None:
-    """Restore a backup, and say what came with it and where the old database is."""
-    _heed_signals()
-    db.forget_database()
-    given: Any = Path(flags.file) if flags.file != "-" else sys.stdin.buffer
-    kept = None
+    """Restores a backup, and prints a summary of its contents and the path of the former database."""
+    _exit_on_sigterm()
+    db.release_database()
+    source: Path | BinaryIO = sys.stdin.buffer if flags.file == "-" else Path(flags.file)
+    former = None
     try:
         if settings.database:
-            found = backups.restore_into(db.connect(settings.data, settings.database), given, Bar)
+            target = db.connect(settings.data, settings.database)
+            contents = backups.restore_into(target, source, ProgressBar)
         else:
-            found, kept = backups.restore(given, settings.data)
-    except backups.Unsound as error:
+            contents, former = backups.restore(source, settings.data)
+    except backups.BackupError as error:
         raise Stop(str(error)) from None
-    if kept:
-        print(f"the database that was there is kept as {kept}")
-    behind = "" if settings.database or found.schema == len(migrations.STEPS) else ", which `serve` brings up to date"
-    print(f"restored: {_summary(found)}{behind}")
+    if former:
+        print(f"the former database is kept as {former}")
+    is_current = settings.database or contents.schema == len(migrations.STEPS)
+    print(f"restored: {_summary(contents)}{'' if is_current else ', which `serve` will migrate'}")
 
 
-def _open(settings: Settings) -> Any:
-    """The database as it is, whichever schema it has; a file that cannot be written is read all the same."""
+def _open(settings: Settings) -> Engine:
+    """Opens the database without migrating it. A file that cannot be written is opened for reading."""
     if settings.database:
         return db.connect(settings.data, settings.database)
     return db.connect(settings.data, writable=os.access(settings.data, os.W_OK))
 
 
-def _summary(found: backups.Contents) -> str:
-    return f"{found.size:,} bytes, {found.messages:,} messages, {found.rows:,} rows, schema {found.schema}"
+def _summary(contents: backups.Contents) -> str:
+    return f"{contents.size:,} bytes, {contents.messages:,} messages, {contents.rows:,} rows, schema {contents.schema}"
 
 
-def _heed_signals() -> None:
-    """Tidy up before ending when told to end."""
+def _exit_on_sigterm() -> None:
+    """Turns SIGTERM into SystemExit, so that temporary files are deleted."""
 
-    def end(number: int, _: Any) -> NoReturn:
+    def end(number: int, _: FrameType | None) -> NoReturn:
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)

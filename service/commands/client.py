@@ -1,119 +1,150 @@
-"""`client`: the service from the command line, as a person who signs in through a browser."""
+"""`client`: uses a service from the command line, signed in through a browser."""
 
 import argparse
 import json
+import secrets
 import shutil
 import sys
 import urllib.parse
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from service.client import Failed, Keyring, Service
-from service.commands import Stop
+from service.client import ClientError, Service, TokenStore
+from service.commands import Stop, add_actions
+from service.escape import clean, escape
 from service.settings import Settings
-from service.terminal import clean, escape
+from service.types import JsonObject
+
+Action = Callable[[Service, argparse.Namespace], None]
 
 URL = "http://127.0.0.1:8080"
-OWN_COMPUTER = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    add_action = add_actions(parser)
 
-    def action(name: str, about: str, act: Any) -> argparse.ArgumentParser:
-        command = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-        command.add_argument("--url", default=URL, help=f"address of the service [{URL}]")
-        command.add_argument("--json", action="store_true", help="print what the service answered, for programs")
-        command.set_defaults(run=run, act=act)
-        return command
+    def add(name: str, summary: str, act: Action) -> argparse.ArgumentParser:
+        action = add_action(name, summary, run)
+        action.add_argument("--url", default=URL, help=f"URL of the service [{URL}]")
+        action.add_argument("--json", action="store_true", help="print the data of the responses as JSON")
+        action.set_defaults(act=act)
+        return action
 
-    login = action("login", "sign in through a browser", log_in)
-    login.add_argument("--scope", default="", help="what the client may do, apart by blanks [everything]")
-    login.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
-    login.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="how long to wait [300]")
-    action("whoami", "say who is signed in", tell_who)
-    action("chats", "list the chat sessions that you may read, the newest first", list_chats)
-    read = action("read", "print the messages of a chat session, the oldest first", read_messages)
+    login = add("login", "sign in through a browser", log_in)
+    login.add_argument("--scope", default="", help="scopes, separated by spaces [all]")
+    login.add_argument("--no-browser", action="store_true", help="sign in on any device, with a code; works over SSH")
+    login.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="timeout for the sign-in [300]")
+    add("whoami", "print the signed-in user", print_user)
+    add("chats", "list your chat sessions with their last messages, most recent activity first", list_chats)
+    read = add("read", "print the messages of a chat session, oldest first", read_messages)
     read.add_argument("session", metavar="SESSION", help="identifier of the chat session")
-    bots = action("bots", "list the active bots of an app", list_bots)
+    send = add("send", "send a message to a chat session", send_message)
+    send.add_argument("session", metavar="SESSION", help="identifier of the chat session")
+    send.add_argument("text", metavar="TEXT", help="text of the message; - reads standard input")
+    send.add_argument("--note", action="store_true", help="send a private note, which only staff see")
+    bots = add("bots", "list the active bots of an app", list_bots)
     bots.add_argument("app", metavar="APP", nargs="?", help="identifier of the app [that of your newest chat session]")
-    bots.add_argument("--search", default="", help="what stands in the name, tagline or description")
-    action("logout", "end the login and forget its tokens", log_out)
+    bots.add_argument("--search", default="", help="text to look for in name, tagline or description")
+    add("logout", "sign out, and delete the stored tokens", log_out)
 
 
 def run(flags: argparse.Namespace, _: Settings) -> None:
-    """Do what was asked of the service."""
+    """Runs the chosen action."""
     try:
-        flags.act(Service(flags.url, Keyring()), flags)
-    except Failed as failed:
-        raise Stop(str(failed)) from None
+        flags.act(Service(flags.url, TokenStore()), flags)
+    except ClientError as error:
+        raise Stop(str(error)) from None
 
 
 def log_in(service: Service, flags: argparse.Namespace) -> None:
-    def show(page: str) -> None:
-        print(f"Open this page in a browser on this computer:\n\n{page}\n", file=sys.stderr, flush=True)
+    if service.url.startswith("http:") and urllib.parse.urlsplit(service.url).hostname not in LOOPBACK:
+        print("Warning: without https, passwords and tokens can be intercepted.", file=sys.stderr)
+    if flags.no_browser:
+        service.log_in_on_another_device(flags.scope, show_code, timeout=flags.patience)
+    else:
+        service.log_in(flags.scope, show_page, timeout=flags.patience)
+    print_user(service, flags)
 
-    if service.url.startswith("http:") and urllib.parse.urlsplit(service.url).hostname not in OWN_COMPUTER:
-        print("Careful: without https, others on the way can read passwords and tokens.", file=sys.stderr)
-    print(f"Waiting for you to sign in at {service.url} …", file=sys.stderr, flush=True)
-    service.log_in(flags.scope, show, browse=not flags.no_browser, patience=flags.patience)
-    tell_who(service, flags)
+
+def show_page(page: str) -> None:
+    print(f"Sign in with a browser on this computer, at:\n\n{page}\n", file=sys.stderr)
+    print("Waiting for the sign-in … On another computer, use --no-browser.", file=sys.stderr, flush=True)
 
 
-def tell_who(service: Service, flags: argparse.Namespace) -> None:
+def show_code(page: str, code: str) -> None:
+    print(f"Sign in with a browser on any device, at:\n\n{page}\n", file=sys.stderr)
+    print(f"Enter this code: {clean(code)}\n\nWaiting for the sign-in …", file=sys.stderr, flush=True)
+
+
+def print_user(service: Service, flags: argparse.Namespace) -> None:
     me = service.call("GET", "/users/me")["data"]
     name = " ".join(filter(None, (me["first_name"], me["last_name"])))
-    tell(flags, me, f"{name or me['email']} <{me['email']}>, {me['role']} at {service.url}")
+    print_row(flags, me, f"{name or me['email']} <{me['email']}>, {me['role']} at {service.url}")
 
 
 def list_chats(service: Service, flags: argparse.Namespace) -> None:
-    for session in pages(service, "/chats", limit="200"):
-        when = session["created_at"][:16].replace("T", " ")
-        tell(flags, session, f"{session['id']}  {when}  {session['status']}")
+    for session in all_pages(service, "/chats", limit="200"):
+        last = session["last_message"] or {"created_at": session["created_at"], "text": ""}
+        time = last["created_at"][:16].replace("T", " ")
+        title = f"{session['customer_name'] or 'Guest'} with {session['bot_name'] or session['app_name']}"
+        print_line(flags, session, f"{session['id']}  {time}  {session['status']:<8}  {title}  {last['text']}")
 
 
 def read_messages(service: Service, flags: argparse.Namespace) -> None:
     session = urllib.parse.quote(flags.session, safe="")
-    for message in pages(service, f"/chats/{session}/messages", limit="200"):
-        when = message["created_at"][:16].replace("T", " ")
-        tell(flags, message, f"{when}  {message['sender_type']:<8} {text_of(message)}")
+    for message in all_pages(service, f"/chats/{session}/messages", limit="200"):
+        created_at = message["created_at"][:16].replace("T", " ")
+        print_row(flags, message, f"{created_at}  {message['sender_type']:<8} {text_of(message)}")
+
+
+def send_message(service: Service, flags: argparse.Namespace) -> None:
+    text = sys.stdin.read().removesuffix("\n") if flags.text == "-" else flags.text
+    if not text.strip():
+        raise ClientError("the message is empty")
+    # With an identifier, the message is sent once even if the request is repeated.
+    message = {"content": {"text": text}, "is_private": flags.note, "client_message_id": secrets.token_hex(16)}
+    sent = service.call("POST", f"/chats/{urllib.parse.quote(flags.session, safe='')}/messages", message)["data"]
+    print_row(flags, sent, f"sent {sent['id']}")
 
 
 def list_bots(service: Service, flags: argparse.Namespace) -> None:
-    app_id = flags.app or next((chat["app_id"] for chat in pages(service, "/chats", limit="1")), "")
+    app_id = flags.app or next((chat["app_id"] for chat in all_pages(service, "/chats", limit="1")), "")
     if not app_id:
-        raise Failed("you have no chat session yet: name the app whose bots you would like to see")
-    found = pages(service, "/bots", app_id=app_id, search=flags.search, per_page="100")
-    width = shutil.get_terminal_size().columns
-    for bot in found:
-        line = f"{bot['id']}  {bot['name']}  {bot['tagline']}".rstrip()
-        tell(flags, bot, line[:width] if sys.stdout.isatty() else line)
+        raise ClientError("you have no chat sessions: name an app")
+    for bot in all_pages(service, "/bots", app_id=app_id, search=flags.search, per_page="100"):
+        print_line(flags, bot, f"{bot['id']}  {bot['name']}  {bot['tagline']}")
 
 
 def log_out(service: Service, flags: argparse.Namespace) -> None:
     service.log_out()
-    tell(flags, {"logged_out": True}, f"signed out at {service.url}")
+    print_row(flags, {"logged_out": True}, f"signed out at {service.url}")
 
 
-def tell(flags: argparse.Namespace, value: Any, line: str) -> None:
-    """A line for people, or JSON for programs."""
+def print_row(flags: argparse.Namespace, value: object, line: str) -> None:
+    """Prints a line of text, or with --json the value."""
     print(escape(json.dumps(value, ensure_ascii=False)) if flags.json else clean(line))
 
 
-def pages(service: Service, path: str, **query: str) -> Iterator[dict[str, Any]]:
-    """Every item of a list, page by page."""
+def print_line(flags: argparse.Namespace, value: object, line: str) -> None:
+    """Prints a row of a list, which is cut off at the width of a terminal."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() and not flags.json else None
+    print_row(flags, value, clean(line).rstrip()[:width])
+
+
+def all_pages(service: Service, path: str, **query: str) -> Iterator[JsonObject]:
+    """Yields every item of a list, page by page."""
     cursor = ""
     while True:
-        asked = {name: value for name, value in {**query, "cursor": cursor}.items() if value}
-        answer = service.call("GET", f"{path}?{urllib.parse.urlencode(asked)}")
-        yield from answer["data"]
-        cursor = answer["meta"]["next_cursor"]
+        parameters = {name: value for name, value in {**query, "cursor": cursor}.items() if value}
+        response = service.call("GET", f"{path}?{urllib.parse.urlencode(parameters)}")
+        yield from response["data"]
+        cursor = response["meta"]["next_cursor"]
         if not cursor:
             return
 
 
-def text_of(message: dict[str, Any]) -> str:
-    """What a message says, or what kind it is."""
+def text_of(message: JsonObject) -> str:
+    """Returns the text of a message, or its content type in brackets."""
     try:
         return str(json.loads(bytes(message["content"]))["text"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""`routes` and `openapi`: what the service offers, from its own declarations."""
+"""`routes` and `openapi`: list the operations, from their declarations."""
 
 import argparse
 import re
@@ -7,14 +7,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from service import openapi
-from service.operations import Operation
+from service.api import openapi
+from service.api.operations import Operation
 from service.routes import operations
-from service.settings import Settings
+from service.settings import DESTINATION, Settings
 
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--documented-only", action="store_true", default=None, help="leave extensions out")
+    parser.add_argument(
+        "--documented-only",
+        dest=DESTINATION.format("documented_only"),
+        action="store_true",
+        default=None,
+        help="omit the extensions",
+    )
     parser.set_defaults(run=print_routes if name == "routes" else print_openapi)
 
 
@@ -28,7 +34,7 @@ def print_openapi(_: argparse.Namespace, settings: Settings) -> None:
 
 
 def listing(operations: Iterable[Operation]) -> str:
-    """Method, path, authentication and summary of every operation, a line each."""
+    """Returns one line per operation: method, path, authentication and summary."""
     rows = [
         (o.method, o.full_path, "none" if o.public else o.needed_scope or "any token", o.summary) for o in operations
     ]

@@ -1,28 +1,28 @@
-"""`doctor`: what is wrong with an installation."""
+"""`doctor`: checks an installation."""
 
 import argparse
 import json
 
-from service.doctor import examine
+from service.operate.doctor import examine
 from service.settings import Settings
 
-ABOUT = "The exit status is 1 if there is a fault. Give it the settings that `serve` has, as flags or as variables."
+EPILOG = "The exit status is 1 if there is an error. Pass the settings of `serve`, as flags or environment variables."
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.epilog = ABOUT
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.epilog = EPILOG
     parser.set_defaults(run=run)
 
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
-    """Look, and tell."""
-    found = examine(settings)
-    healthy = all(finding.level != "fault" for finding in found)
+    """Runs all checks and prints their findings."""
+    findings = examine(settings)
+    healthy = all(finding.level != "error" for finding in findings)
     if flags.json:
-        told = [finding._asdict() for finding in found]
-        print(json.dumps({"healthy": healthy, "findings": told}, ensure_ascii=False))
+        rows = [finding._asdict() for finding in findings]
+        print(json.dumps({"healthy": healthy, "findings": rows}, ensure_ascii=False))
     else:
-        for level, about, text in found:
+        for level, about, text in findings:
             print(f"{level:<8} {about:<11} {text}")
     return 0 if healthy else 1

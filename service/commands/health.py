@@ -1,14 +1,15 @@
-"""`healthcheck`: whether the service that runs here is ready, for containers without curl."""
+"""`healthcheck`: checks whether the service on this host is ready, for containers without curl."""
 
 import argparse
 import contextlib
 import http.client
+import socket
 
 from service.commands import Stop
-from service.settings import Settings
+from service.settings import ListenAddress, Settings
 
-PATIENCE = 5.0  # seconds
-ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to ask whoever listens everywhere
+TIMEOUT = 5.0  # seconds
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # the address to connect to, for a wildcard
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
@@ -16,14 +17,35 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(_: argparse.Namespace, settings: Settings) -> int:
-    """Ask `/readyz`. Raises Stop unless the answer is yes."""
-    host = ANY.get(settings.host, settings.host)
-    with contextlib.closing(http.client.HTTPConnection(host, settings.port, timeout=PATIENCE)) as connection:
+    """Requests `/readyz`. Raises Stop unless the status is 200."""
+    address = settings.address
+    address = address._replace(host=LOOPBACK.get(address.host, address.host))
+    with contextlib.closing(connection_to(address)) as connection:
         try:
             connection.request("GET", "/readyz")
             status = connection.getresponse().status
         except (OSError, http.client.HTTPException) as error:
-            raise Stop(f"nobody answers at {host}:{settings.port}: {error}") from None
+            raise Stop(f"no response from {address}: {error}") from None
     if status != 200:
-        raise Stop(f"the service at {host}:{settings.port} is not ready: status {status}")
+        raise Stop(f"the service at {address} is not ready: status {status}")
     return 0
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(TIMEOUT)
+        self.sock.connect(self.path)
+
+
+def connection_to(address: ListenAddress) -> http.client.HTTPConnection:
+    """Returns a connection to an address, which opens with the first request."""
+    if address.path:
+        return UnixConnection(address.path)
+    return http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT)

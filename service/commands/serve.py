@@ -1,62 +1,94 @@
-"""`serve`: the service itself."""
+"""`serve`: runs the service."""
 
 import argparse
 import logging
 import os
 import socket
-from typing import Any
+from pathlib import Path
 
-import service.routes  # noqa: F401 (loaded before workers are forked, as is the next one)
-import service.web  # noqa: F401
-from service import db, logs, origins, server, updates
-from service.asking import assistant_of
+import service.http.application  # noqa: F401
+import service.routes  # noqa: F401 (this and the next are imported before workers fork)
+from service import db, logs, server, updates
+from service.assistant.reply_worker import assistant_of
+from service.auth import first_admin
+from service.branding import branding_of
 from service.commands import Stop, demo
+from service.http import client_address
 from service.settings import Settings
 
 log = logging.getLogger("cx.server")
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--demo", action="store_true", help="fill an empty database with the demo, say how to try it")
+    parser.add_argument("--demo", action="store_true", help="import the demo into an empty database, and print a tour")
     parser.set_defaults(run=run)
 
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
-    """Prepare the database, listen, and serve until told to stop."""
+    """Prepares the database, listens, and serves until a signal ends the process."""
     import app
 
     if settings.workers < 1 or settings.threads < 1:
         raise Stop("--workers and --threads must be at least 1")
-    assistant_of(settings)  # before anything is opened
-    origins.proxy_network(settings.trusted_proxy)
-    origins.metrics_networks(settings.metrics_network)
+    if flags.demo and settings.address.path and not settings.public_url:
+        raise Stop("--demo on a Unix socket needs --public-url")
+    assistant_of(settings)  # validates the settings before anything is opened
+    branding_of(settings)
+    client_address.proxy_network(settings.trusted_proxy)
+    client_address.metrics_networks(settings.metrics_network)
+    # Before the migration, which must not run under a service of an earlier version.
+    lock = None if settings.database else db.lock_for_serving(settings.data, is_shared=settings.share_folder)
     app.prepare(settings, create=True)
     try:
-        sock = server.listen(settings.host, settings.port)
+        sock = listen(settings)
     except (OSError, OverflowError) as error:
-        raise Stop(f"cannot listen on {settings.host}:{settings.port}: {getattr(error, 'strerror', error)}") from None
-    host, port = sock.getsockname()[:2]
-    bound = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        reason = getattr(error, "strerror", None) or error
+        raise Stop(f"cannot listen on {settings.address}: {reason}") from None
+    bound = bound_url(sock)
     if flags.demo:
         print(demo.present(settings.public_url or bound, settings.documented_only), flush=True)
+    first_step = describe_first_step(settings, bound) if first_admin.is_missing() else ""
     if db.has_wal_reset_bug(db.sqlite3.sqlite_version_info):
         version = db.sqlite3.sqlite_version
-        log.warning("SQLite %s can damage a database that several connections write to; use 3.51.3 or newer", version)
+        log.warning("SQLite %s can corrupt a database that has several connections; use 3.51.3 or newer", version)
     db.close_database()  # each worker opens its own
     public = f" (public URL {settings.public_url})" if settings.public_url else ""
     logs.announce(f"cx-service listens on {bound}{public}")
-    tell_manager("READY=1")
-
-    def make_application() -> Any:
-        return app.build(settings)
-
+    if first_step:
+        logs.announce(first_step)
+    notify_systemd("READY=1")
     inline_read = db.inline_read if db.database.reads_inline else None
     transaction = db.group_commit if db.database.groups_writes else None
-    return server.serve(make_application, sock, settings, updates.news, inline_read, transaction)
+    release = lock.release if lock else None
+    return server.serve(lambda: app.build(settings), sock, settings, updates.watch, inline_read, transaction, release)
 
 
-def tell_manager(state: str) -> None:
-    """Tell systemd how we are, if it has started us and wants to know (sd_notify(3))."""
+def describe_first_step(settings: Settings, bound: str) -> str:
+    """Returns how to create the first admin."""
+    base_url = settings.public_url or bound
+    if settings.documented_only or base_url.startswith("unix:"):
+        return "There is no admin yet. Create one with: cx-service user add EMAIL --role admin"
+    return f"There is no admin yet. Create one in a browser: {first_admin.make_link(base_url)}"
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Returns the listening socket. Raises OSError or OverflowError."""
+    address = settings.address
+    if address.path:
+        return server.listen_unix(Path(address.path), int(settings.socket_mode, 8))
+    return server.listen(address.host, address.port)
+
+
+def bound_url(sock: socket.socket) -> str:
+    """Returns the URL of the address that a socket is bound to; for a Unix socket `unix:` and its path."""
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def notify_systemd(state: str) -> None:
+    """Sends a state to systemd, if NOTIFY_SOCKET is set (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -65,4 +97,4 @@ def tell_manager(state: str) -> None:
             channel.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
             channel.sendall(state.encode())
     except OSError as error:
-        log.warning("systemd cannot be told %s: %s", state, error)
+        log.warning("cannot notify systemd of %s: %s", state, error)

@@ -1,0 +1,72 @@
+"""`answer`: add, list, import and delete canned answers of bots."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from service.commands import Stop, add_actions
+from service.commands.rows import existing, id_of, open_database, print_row, read_columns
+from service.escape import clean
+from service.models import Bot, BotAnswer
+from service.models.audit_log import OPERATOR
+from service.models.canned_answers import words_in
+from service.operate.answer_import import AnswerErrors, read_answers
+from service.routes.bot_answers import NEW_ANSWER
+from service.settings import Settings
+
+
+def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
+    add_action = add_actions(parser, "data", "database")
+    add = add_action("add", "add a canned answer to a bot, and print its identifier", add_answer)
+    listing = add_action("list", "list the canned answers of a bot", list_answers)
+    importing = add_action("import", "import canned answers; with any error, nothing is imported", import_answers)
+    for action in (add, listing, importing):
+        action.add_argument("--bot", metavar="ID", required=True, help="identifier of the bot")
+    add.add_argument("question")
+    add.add_argument("answer")
+    add.add_argument("--language", metavar="TAG", default="", help="language of question and answer, such as en")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line")
+    columns = "CSV with the columns question, answer and language"
+    importing.add_argument("file", metavar="FILE", help=f"{columns}, or JSON Lines; - is standard input")
+    add_action("delete", "delete a canned answer", delete_answer).add_argument("id")
+
+
+def add_answer(flags: argparse.Namespace, settings: Settings) -> None:
+    """Adds a canned answer, and prints its identifier."""
+    columns = read_columns(flags, NEW_ANSWER)
+    open_database(settings)
+    print(id_of(BotAnswer.add(existing(Bot, flags.bot).id, columns, OPERATOR)))
+
+
+def list_answers(flags: argparse.Namespace, settings: Settings) -> None:
+    """Prints one line per canned answer."""
+    open_database(settings)
+    own = BotAnswer.select().where(BotAnswer.bot_id == existing(Bot, flags.bot).id)
+    for answer in own.order_by(BotAnswer.question, BotAnswer.id).iterator():
+        row = {name: getattr(answer, name) for name in ("id", "bot_id", "language", "question", "answer")}
+        print_row(flags, row, f"{answer.language:<5}  {answer.question}")
+
+
+def import_answers(flags: argparse.Namespace, settings: Settings) -> None:
+    """Imports a file. Prints the number of canned answers."""
+    try:
+        raw = sys.stdin.buffer.read() if flags.file == "-" else Path(flags.file).read_bytes()
+        answers = read_answers(raw.decode(), NEW_ANSWER)
+    except OSError as error:
+        raise Stop(f"cannot read {flags.file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise Stop(f"{flags.file} is not UTF-8: byte {error.start}") from None
+    except AnswerErrors as errors:
+        for line in str(errors).splitlines():
+            print(clean(f"{flags.file}:{line}" if line[0].isdigit() else line), file=sys.stderr)
+        raise Stop("nothing was imported") from None
+    complete = [{"language": ""} | row | {"words": words_in(str(row["question"]))} for row in answers]
+    open_database(settings)
+    added, replaced = BotAnswer.add_all(existing(Bot, flags.bot).id, complete, OPERATOR)
+    print(f"{added:,} canned answers added, {replaced:,} replaced")
+
+
+def delete_answer(flags: argparse.Namespace, settings: Settings) -> None:
+    """Deletes a canned answer."""
+    open_database(settings)
+    existing(BotAnswer, flags.id).remove(OPERATOR)

@@ -1,0 +1,1 @@
+"""Operation of an installation: import and export, backups, database copy, doctor."""

@@ -1,0 +1,341 @@
+"""Import and export as JSON Lines: one record per line. An import writes all records or none.
+
+An import first reads all lines, collects the errors and hashes passwords; checked records are spooled to a temporary
+file. Then it writes, so that the write lock is held only for the writes. References are checked under the lock; if
+there are other errors, they are checked without it, so that all errors are reported together.
+"""
+
+import bisect
+import contextlib
+import errno
+import functools
+import re
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import peewee
+
+from service import db
+from service.api.schemas import convert
+from service.auth.passwords import hash_password
+from service.db import Query, Row
+from service.errors import BadRequest, InvalidBody
+from service.fields import Column, SqlValue, TimestampFlag, members, primary_key
+from service.http.decoding import read_json
+from service.models import RECORDS, AuditLog, Avatar, Bot, FeedbackScreenshot, Message, User
+from service.models.audit_log import OPERATOR
+from service.models.recompute import recompute, sessions_of
+
+MAX_ERRORS = 20
+BATCH_SIZE = 500  # rows
+
+_IDENTIFIER = re.compile(rb'"id"\s*:\s*"([0-9A-Za-z-]{26,36})"')
+
+Progress = Callable[[int], None]
+
+
+class Record(msgspec.Struct, array_like=True):
+    """A checked record in the spool file."""
+
+    number: int  # of its line, counted across all files
+    location: str  # FILE:LINE
+    size: int  # of its line, in bytes
+    kind: str
+    row: list[SqlValue]  # the values of its columns as stored
+
+
+class Report(list[str]):
+    """The first errors of an import, at most 20, as `FILE:LINE: path: reason`. Empty if everything was imported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0  # number of errors
+        self.counts = Counter[str]()  # imported records by kind
+        self._numbers: list[int] = []  # line numbers of the errors in this list
+
+    def add(self, number: int, error: str) -> None:
+        """Adds an error in the line with a number. Keeps the errors with the lowest line numbers."""
+        self.total += 1
+        index = bisect.bisect(self._numbers, number)
+        if index < MAX_ERRORS:
+            self._numbers.insert(index, number)
+            self.insert(index, error)
+            del self._numbers[MAX_ERRORS:], self[MAX_ERRORS:]
+
+
+class _Rollback(Exception):
+    """Rolls back the transaction of an import with errors."""
+
+
+class _References:
+    """The identifiers in an import and the references to check, in a temporary database since there may be millions.
+
+    The methods raise OSError if the disk is full.
+    """
+
+    def __init__(self) -> None:
+        self._buffer: tuple[list[Row], list[Row]] = [], []  # rows for the tables `known` and `wanted`
+        self._connection = db.sqlite3.connect("", isolation_level=None)
+        self._run("PRAGMA journal_mode = OFF")
+        self._run("BEGIN")
+        self._run("CREATE TABLE known (id TEXT, kind TEXT, PRIMARY KEY (id, kind)) WITHOUT ROWID")
+        self._run("CREATE TABLE wanted (kind TEXT, id TEXT, PRIMARY KEY (kind, id)) WITHOUT ROWID")
+
+    def add(self, kind: str, row: list[SqlValue]) -> None:
+        """Adds the identifier and the references of a record."""
+        known, wanted = self._buffer
+        known.append((row[0], kind))
+        wanted.extend((column.refers_to, row[index]) for index, column in _references_of(kind) if row[index])
+        if len(known) >= BATCH_SIZE:
+            self._flush()
+
+    def add_invalid(self, raw: bytes) -> None:
+        """Adds the identifiers in an invalid line, of any kind, so that references to it are not reported too."""
+        for found in _IDENTIFIER.findall(raw):
+            text = found.decode()
+            self._buffer[0].extend(((text.lower(), ""), (text.upper(), "")))
+
+    def drop_found(self) -> bool:
+        """Drops the references to records in the import or in the database. Returns whether any reference remains."""
+        self._flush()
+        self._run(
+            "DELETE FROM wanted WHERE EXISTS"
+            " (SELECT 1 FROM known WHERE known.id = wanted.id AND known.kind IN (wanted.kind, ''))"
+        )
+        for kind, table in RECORDS.items():
+            key, last = primary_key(table), ""
+            select = "SELECT id FROM wanted WHERE kind = ? AND id > ? ORDER BY id LIMIT ?"
+            while batch := [id for (id,) in self._run(select, (kind, last, BATCH_SIZE))]:
+                last = batch[-1]
+                rows: Query = table.select(key).where(key.in_(batch)).tuples()
+                for (id,) in rows:
+                    self._run("DELETE FROM wanted WHERE kind = ? AND id = ?", (kind, id))
+        return bool(self._run("SELECT 1 FROM wanted LIMIT 1"))
+
+    def is_missing(self, kind: str, id: str | None) -> bool:
+        """Returns whether a reference remains."""
+        return bool(id and self._run("SELECT 1 FROM wanted WHERE kind = ? AND id = ?", (kind, id)))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _flush(self) -> None:
+        for table, rows in zip(("known", "wanted"), self._buffer, strict=True):
+            self._run(f"INSERT OR IGNORE INTO {table} VALUES (?, ?)", many=rows)
+            rows.clear()
+
+    def _run(self, sql: str, values: Sequence[object] = (), many: Sequence[Row] | None = None) -> list[Row]:
+        try:
+            if many is not None:
+                self._connection.executemany(sql, many)
+                return []
+            return list(self._connection.execute(sql, values))
+        except db.sqlite3.Error as error:
+            raise OSError(errno.ENOSPC, str(error)) from None
+
+
+def import_files(paths: Iterable[Path | None], progress: Progress = lambda size: None) -> Report:
+    """Imports files (None is standard input). With any error, nothing is imported.
+
+    `progress` is called twice with the size of each line in bytes: when it is read and when it is written.
+    """
+    report = Report()
+    with tempfile.TemporaryFile() as spool, contextlib.closing(_References()) as references:
+        _check(paths, spool, references, report, progress)
+        if report:
+            for number, error in _check_references(spool, references):
+                report.add(number, error)
+            return report
+        with contextlib.suppress(_Rollback), db.bulk_write():
+            for number, error in _check_references(spool, references):
+                report.add(number, error)
+            if not report:
+                _write(spool, report, progress)
+            if report:
+                raise _Rollback
+    return report
+
+
+def export(write: Callable[[bytes], object], progress: Progress = lambda rows: None) -> None:
+    """Exports all records. The order of the lines depends on the rows alone."""
+    with db.snapshot():
+        for kind, table in RECORDS.items():
+            source = f'"{table._meta.table_name}" ORDER BY {primary_key(table).sql}'
+            rows = f"SELECT {db.row_json(table, export=True)} FROM {source}"
+            for (row,) in db.database.execute_sql(rows):
+                write(f'{{"{kind}":{row}}}\n'.encode())
+                progress(1)
+
+
+def count_rows() -> int:
+    """Returns the number of lines of an export."""
+    return sum(table.select().count() for table in RECORDS.values())
+
+
+def _lines(paths: Iterable[Path | None]) -> Iterator[tuple[str, bytes]]:
+    """Yields every line with its location, FILE:LINE."""
+    for path in paths:
+        with sys.stdin.buffer if path is None else path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield f"{'-' if path is None else path}:{number}", raw
+
+
+def _check(
+    paths: Iterable[Path | None], spool: BinaryIO, references: _References, report: Report, progress: Progress
+) -> None:
+    """Checks all lines. Writes their records to the spool, collects their references, and reports errors."""
+    for number, (location, raw) in enumerate(_lines(paths)):
+        try:
+            if raw.strip():
+                kind, values = _read(raw)
+                row = _row(kind, values)
+                spool.write(msgspec.json.encode(Record(number, location, len(raw), kind, row)) + b"\n")
+                references.add(kind, row)
+        except (BadRequest, ValueError) as error:
+            report.add(number, f"{location}: {error}")
+            references.add_invalid(raw)
+        progress(len(raw))
+
+
+def _read(raw: bytes) -> tuple[str, dict[str, SqlValue]]:
+    """Returns the kind of a record and its members. Raises BadRequest with the path of the error."""
+    try:
+        record = read_json(raw)
+    except BadRequest as error:
+        reason = str(error).removeprefix("The body ")
+        raise BadRequest(reason if reason.startswith("$") else f"$: {reason}") from None
+    if len(record) != 1 or next(iter(record)) not in RECORDS:
+        raise BadRequest(f"$: expected one member that names the kind of record: {', '.join(RECORDS)}")
+    kind = next(iter(record))
+    read = getattr(convert(record, _line_type(kind)), kind)
+    return kind, {name: value for name, value in msgspec.structs.asdict(read).items() if value is not msgspec.UNSET}
+
+
+@functools.cache
+def _line_type(kind: str) -> type[msgspec.Struct]:
+    """Returns the type of a line: one member, an object that accepts the members of the table and no others."""
+    table = RECORDS[kind]
+    types = {name: column.accepts for name, column in members(table, export=True).items()} | table.also_accepts
+    fields = [(name, type_ | msgspec.UnsetType, msgspec.UNSET) for name, type_ in types.items()]
+    return msgspec.defstruct("Line", [(kind, msgspec.defstruct(kind, fields, forbid_unknown_fields=True))])
+
+
+@functools.cache
+def _columns(kind: str) -> tuple[dict[str, Column], list[TimestampFlag]]:
+    table = RECORDS[kind]
+    flags = [flag for flag in members(table).values() if isinstance(flag, TimestampFlag)]
+    return {column.name: column for column in table._meta.sorted_fields}, flags
+
+
+@functools.cache
+def _references_of(kind: str) -> list[tuple[int, Column]]:
+    """Returns the columns of a kind that refer to other records, with their positions in a row."""
+    columns = _columns(kind)[0].values()
+    return [(index, column) for index, column in enumerate(columns) if column.refers_to]
+
+
+def _row(kind: str, values: dict[str, SqlValue]) -> list[SqlValue]:
+    """Returns the columns of a record as stored. Raises ValueError with the path of the error."""
+    columns, flags = _columns(kind)
+
+    def store(name: str, value: SqlValue) -> SqlValue:
+        try:
+            return hash_password(value) if name == "password" else columns[name].to_stored(value)
+        except ValueError as error:
+            raise ValueError(f"$.{kind}.{name}: {error}") from None
+        except InvalidBody as error:  # its text has a path inside the member
+            raise ValueError(f"$.{kind}.{name}{str(error).removeprefix('$')}") from None
+
+    row = {name: store(name, value) for name, value in values.items() if name in columns or name == "password"}
+    try:
+        derived = RECORDS[kind].from_import(values | row)
+    except ValueError as error:
+        raise ValueError(f"$.{kind}: {error}") from None
+    row |= {name: store(name, value) for name, value in derived.items()}
+    for name, column in columns.items():
+        if name not in row:
+            if column.default is None and not column.null:
+                raise ValueError(f"$.{kind}: missing required member {name}")
+            row[name] = column.default() if callable(column.default) else column.default
+    for flag in flags:
+        flag.fill_timestamp(values.get(flag.name), row)
+    return [row[name] for name in columns]
+
+
+def _records(spool: BinaryIO) -> Iterator[Record]:
+    """Yields the records in the spool, from the beginning."""
+    spool.seek(0)
+    return map(msgspec.json.Decoder(Record).decode, spool)
+
+
+def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
+    """Writes all records, then recomputes derived values. Reports the counts, or the first row that is not unique."""
+    pending: dict[str, list[list[SqlValue]]] = defaultdict(list)
+    changed_sessions: set[str] = set()
+    counts = Counter[str]()
+    _release_unique_values(spool)
+    for record in _records(spool):
+        progress(record.size)
+        counts[record.kind] += 1
+        pending[record.kind].append(record.row)
+        unique = RECORDS[record.kind].unique_members()
+        if unique or len(pending[record.kind]) == BATCH_SIZE:
+            try:
+                changed_sessions |= _insert(record.kind, pending.pop(record.kind))
+            except peewee.IntegrityError:
+                error = f"$.{record.kind}.{unique[0]}: another {record.kind} has this value"
+                report.add(record.number, f"{record.location}: {error}")
+                return
+    for kind, rows in pending.items():
+        changed_sessions |= _insert(kind, rows)
+    recompute(changed_sessions)
+    Avatar.recompute()
+    Bot.recompute_pictures()
+    FeedbackScreenshot.recompute()
+    if counts:
+        AuditLog.record("imported", OPERATOR, "", **counts)
+    report.counts = counts
+
+
+def _release_unique_values(spool: BinaryIO) -> None:
+    """Clears the unique values of the rows that will be replaced, so that two rows may exchange theirs."""
+    for record in _records(spool):
+        table = RECORDS[record.kind]
+        for name in table.unique_members():
+            key, column = primary_key(table), getattr(table, name)
+            table.update({column: key}).where(key == record.row[0], column.is_null(False)).execute()
+
+
+def _insert(kind: str, rows: list[list[SqlValue]]) -> set[str]:
+    """Inserts rows; rows with an existing identifier are replaced completely. Returns the chat sessions affected."""
+    table = RECORDS[kind]
+    names = [column.sql for column in table._meta.sorted_fields]
+    # client_message_id is not replaced, so that sending stays idempotent after an import has replaced the message.
+    replaced = [column.sql for column in table._meta.sorted_fields[1:] if column is not Message.client_message_id]
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in replaced)
+    identifiers = [row[0] for row in rows]
+    before = sessions_of(table, identifiers)
+    if table is User:
+        for row in rows:
+            User.end_logins_if_password_differs(*(row[names.index(name)] for name in ('"id"', '"password_hash"')))
+    on_conflict = f"ON CONFLICT ({names[0]}) DO UPDATE SET {assignments}"
+    with table.reindexing(identifiers):
+        db.database.bulk_insert(f'"{table._meta.table_name}"', names, rows, on_conflict)
+    return before | sessions_of(table, identifiers)
+
+
+def _check_references(spool: BinaryIO, references: _References) -> Iterator[tuple[int, str]]:
+    """Yields an error for each reference to a record neither in the import nor in the database, with its line."""
+    if not references.drop_found():
+        return
+    for record in _records(spool):
+        for index, column in _references_of(record.kind):
+            if references.is_missing(column.refers_to, record.row[index]):
+                value = record.row[index]
+                error = f"$.{record.kind}.{column.name}: refers to a missing record: {value}"
+                yield record.number, f"{record.location}: {error}"
