@@ -1,134 +1,161 @@
-// What the console does better with a script; everything works without one.
+// Enhancements of the console; every page works without JavaScript.
 "use strict";
 
 const main = document.getElementById("main");
 const live = main.querySelector("[data-live]");
-const isChat = main.matches(".chat");
 
-// A form is sent once, however often its button is pressed.
+// The texts that scripts show, in the language of the page.
+const texts = Object.assign({}, ...[...document.querySelectorAll("[data-texts]")].map(({ dataset }) => ({ ...dataset })));
+
+// Times are in the time zone of the profile, else in that of the browser: the service reads it from a cookie.
+const timezone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const hasTimezone = () => document.cookie.split("; ").includes(`cx_timezone=${timezone}`);
+if (timezone && ![undefined, timezone].includes(main.dataset.timezone) && !hasTimezone()) {
+  document.cookie = `cx_timezone=${timezone}; Path=/; SameSite=Lax; Max-Age=31536000`;
+  if (hasTimezone()) location.reload();
+}
+
+// Submits each form once, however often its button is pressed.
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form.method !== "post") return;
-  const isOfChat = isChat && main.contains(form);
-  if (isOfChat || form.dataset.sent) event.preventDefault();
-  if (isOfChat && form.elements.number) return send(form, event.submitter);
-  if (isOfChat && !form.dataset.sent) act(form, event.submitter);
-  form.dataset.sent = "yes";
+  if (form.method !== "post" || event.defaultPrevented) return;
+  if (form.dataset.submitted) event.preventDefault();
+  form.dataset.submitted = "yes";
 });
 window.addEventListener("pageshow", () => {
-  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+  for (const form of document.querySelectorAll("form[data-submitted]")) delete form.dataset.submitted;
 });
 
-// Enter sends a message, and Shift with it begins another line, unless an input method is at work or the keyboard is on the screen.
-document.addEventListener("keydown", (event) => {
-  const field = event.target;
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !field.matches("textarea[data-send]")) return;
-  if (matchMedia("(pointer: coarse)").matches) return;
-  event.preventDefault();
-  field.form.requestSubmit(field.form.querySelector("button[name=act]"));
-});
+// Announces the result of a form to screen readers, which do not announce text that is present at load.
+const result = main.querySelector("[role=status]").textContent.trim();
+if (result) setTimeout(() => (main.querySelector("[data-announcer]").textContent = result), 500);
 
-// The composer has the focus, after the browser has scrolled to the fragment; a keyboard on the screen stays away.
-window.addEventListener("load", () => {
-  const field = document.querySelector("[data-focus]");
-  const isAsked = /[?&](reply|edit)=/.test(location.search);
-  if (isAsked || !matchMedia("(pointer: coarse)").matches) field?.focus({ preventScroll: true });
-});
+const hasRoom = matchMedia("(width >= 1400px)"); // for a part beside the page
 
-// What was done is announced: a text that a page begins with would not be.
-const done = main.querySelector("[role=status]").textContent.trim();
-if (done) setTimeout(() => (main.querySelector("[data-heard]").textContent = done), 500);
-
-// What is open in front of a page closes when something else is pressed, or with Escape.
-const menus = () => document.querySelectorAll("details[name=more][open]");
+// Closes open menus on Escape and on a click elsewhere.
+const openMenus = () => document.querySelectorAll(`details:is([name=menu]${hasRoom.matches ? "" : ", [data-remember]"})[open]`);
 document.addEventListener("click", ({ target }) => {
-  for (const menu of menus()) if (!menu.contains(target)) menu.open = false;
+  for (const menu of openMenus()) if (!menu.contains(target)) menu.open = false;
 });
 document.addEventListener("keydown", ({ key }) => {
   if (key !== "Escape") return;
-  for (const menu of menus()) {
+  for (const menu of openMenus()) {
     if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
     menu.open = false;
   }
 });
 document.addEventListener("toggle", ({ target }) => {
-  if (target.matches("details[name=more]:not([open])")) for (const ask of target.querySelectorAll("details")) ask.open = false;
+  if (!target.matches("details[name=menu]:not([open])")) return;
+  for (const confirmation of target.querySelectorAll("details")) confirmation.open = false;
 }, true);
 
-// Whoever sees the newest messages has read them.
-function markRead() {
-  const form = document.querySelector("form[data-read]");
-  if (!form || form.dataset.sent || document.hidden) return;
-  const body = new URLSearchParams(new FormData(form));
-  body.set("act", "read");
-  form.dataset.sent = "yes";
-  fetch(form.action, { method: "POST", body, redirect: "manual" })
-    .then(() => form.remove())
-    .catch(() => delete form.dataset.sent); // the button is still there
+// Reports a file that is too large before the form is sent, so that nothing else in the form is lost.
+document.addEventListener("change", ({ target }) => {
+  const limit = Number(target.dataset.maxSize);
+  if (!limit) return;
+  const isTooLarge = [...target.files].some(({ size }) => size > limit);
+  target.setCustomValidity(isTooLarge ? texts.tooLarge : "");
+  target.reportValidity();
+});
+
+// Copies the text of a field; without access to the clipboard, as on pages without TLS, selects it.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const field = button.parentElement.querySelector("[data-copied]");
+    field.select();
+    const isCopied = await navigator.clipboard?.writeText(field.value).then(() => true, () => false);
+    button.textContent = isCopied || document.execCommand("copy") ? texts.copied : texts.pressToCopy;
+    main.querySelector("[data-announcer]").textContent = button.textContent;
+  });
 }
-const isAtEnd = () => innerHeight + scrollY > document.documentElement.scrollHeight - 100;
-markRead();
-document.addEventListener("scroll", () => isAtEnd() && markRead(), { passive: true });
 
-// What is new is shown while somebody looks: the server is asked what has changed, and answers when something does.
-const SOON = 1_000; // milliseconds until it is asked again
-const LATEST = 60_000; // where it cannot answer, or will not wait
-const REFUSED = [400, 401, 403, 404]; // asking again would not help
+// Live updates: while the page is visible, a long poll requests changes from the server.
+const MAX_WAIT = 25; // seconds
+const MIN_DELAY = 1_000; // milliseconds between requests
+const MAX_DELAY = 60_000; // after errors, or if the server does not wait
+const FINAL_STATUSES = [400, 401, 403, 404]; // a retry cannot succeed
+const connectionNotice = document.querySelector("[data-connection]");
 let { after } = main.dataset;
-let listening = new AbortController();
+let polling = new AbortController();
 
-async function read(address, { signal }) {
-  const answer = await fetch(address, { signal, headers: { Accept: "text/html" } });
-  if (REFUSED.includes(answer.status)) after = "";
-  if (!answer.ok) throw new Error(answer.status);
-  return parse(await answer.text());
+async function fetchPage(address, controller) {
+  const signal = AbortSignal.any([controller.signal, AbortSignal.timeout(MAX_DELAY)]);
+  const response = await fetch(address, { signal, headers: { Accept: "text/html" } });
+  if (!response.ok) throw new Error(response.status);
+  return parse(await response.text());
 }
 
 function parse(html) {
   return new DOMParser().parseFromString(html, "text/html");
 }
 
-// The page as it is now: read again if a form was answered in the meantime, whose answer is newer.
-async function readCurrent(turn) {
+// Fetches the current page; again if the response to a form arrived meanwhile, because that is newer.
+let sending = 0; // number of requests of forms that are running
+let responses = 0; // number of responses to forms
+
+async function fetchCurrentPage(controller) {
   for (;;) {
-    const before = acts;
-    const page = await read(live.dataset.page ?? location.href, turn);
-    if (before === acts) return page;
+    const before = responses;
+    const page = await fetchPage(live.dataset.url ?? location.href, controller);
+    while (sending) await pause(MIN_DELAY / 10);
+    if (before === responses) return page;
   }
 }
 
-async function listen(turn) {
-  for (let pause = SOON; after && !turn.signal.aborted; ) {
-    const begun = performance.now();
+const pause = (delay) => new Promise((resolve) => setTimeout(resolve, delay));
+
+async function poll(controller) {
+  for (let delay = MIN_DELAY; after && !controller.signal.aborted; ) {
+    const start = performance.now();
     try {
-      const address = `/console/news?${new URLSearchParams({ after, wait: 25 })}`;
-      const news = (await read(address, turn)).querySelector("[data-after]").dataset;
-      const changed = news.chats || news.notifications;
-      showUnread(Number(news.unread));
-      if (live && (live.dataset.live ? news.chats.includes(live.dataset.live) : changed)) {
-        show(await readCurrent(turn));
-      }
-      after = news.after;
-      const hasWaited = performance.now() - begun > 2 * SOON;
-      pause = changed || hasWaited ? SOON : Math.min(2 * pause, LATEST);
-    } catch {
-      pause = Math.min(2 * pause, LATEST);
+      const address = `/console/news?${new URLSearchParams({ after, wait: connectionNotice.hidden ? MAX_WAIT : 0 })}`;
+      const updates = (await fetchPage(address, controller)).querySelector("[data-after]").dataset;
+      const hasChanges = updates.chats || updates.notifications;
+      showUnreadCount(Number(updates.unread));
+      if (isShown(updates)) showPage(await fetchCurrentPage(controller));
+      after = updates.after;
+      showConnection(true);
+      const hasWaited = performance.now() - start > 2 * MIN_DELAY;
+      delay = hasChanges || hasWaited ? MIN_DELAY : Math.min(2 * delay, MAX_DELAY);
+    } catch (error) {
+      if (FINAL_STATUSES.includes(Number(error.message))) after = "";
+      if (!controller.signal.aborted && isOffline(error)) showConnection(false);
+      delay = Math.min(2 * delay, MAX_DELAY);
     }
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await pause(delay);
   }
 }
 
-function attend() {
-  listening.abort();
-  if (document.hidden) return;
-  if (isAtEnd()) markRead();
-  listening = new AbortController();
-  listen(listening);
+// Returns whether a change concerns this page: the chat, or the list of chats if it is visible.
+function isShown(updates) {
+  if (!live) return false;
+  const list = main.querySelector(".chats");
+  const hasList = !live.dataset.live || list?.checkVisibility();
+  return hasList ? Boolean(updates.chats || updates.notifications) : updates.chats.includes(live.dataset.live);
 }
-document.addEventListener("visibilitychange", attend);
-attend();
 
-function showUnread(number) {
+// An error without a response: the network, or a proxy that does not reach the service.
+const isOffline = (error) => !FINAL_STATUSES.includes(Number(error.message)) && error.message !== "503";
+
+// Shows that the connection is lost, or hides that.
+function showConnection(isConnected) {
+  if (isConnected && !connectionNotice.hidden) dispatchEvent(new Event("reconnected"));
+  connectionNotice.hidden = isConnected;
+}
+addEventListener("offline", () => showConnection(false));
+addEventListener("online", restartPolling);
+
+function restartPolling() {
+  polling.abort();
+  if (document.hidden) return;
+  polling = new AbortController();
+  poll(polling);
+}
+document.addEventListener("visibilitychange", restartPolling);
+restartPolling();
+
+function showUnreadCount(number) {
   for (const count of document.querySelectorAll("[data-unread]")) {
     count.textContent = number < 100 ? number : "99+";
     count.parentElement.hidden = !number;
@@ -136,208 +163,179 @@ function showUnread(number) {
   document.title = (number ? `(${number}) ` : "") + document.title.replace(/^\(\d+\) /, "");
 }
 
-// The parts of a page, from one that was made later; what is written, open or in focus stays.
+// Updates the parts of this page from a newer version. Text in fields, open menus and the focus are kept.
 function show(page) {
-  const wasAtEnd = isAtEnd();
   const focused = document.activeElement;
-  const near = nearby(focused.closest("[data-part] li[id]"));
-  const last = [...main.querySelectorAll(".message")].at(-1)?.id ?? "";
-  const heard = [...page.querySelectorAll(".message:not(.own)")].filter(({ id }) => id > last).slice(-3);
-  const said = heard.map((one) => [".from", ".words"].map((name) => one.querySelector(name)?.textContent).join(": "));
-  if (said.length) main.querySelector("[data-heard]").textContent = said.join("\n");
+  const nearbyIds = idsNear(focused.closest("[data-part] li[id]"));
   for (const part of main.querySelectorAll("[data-part]")) {
-    const fresh = page.querySelector(`[data-part="${part.dataset.part}"]`);
-    const [old, list] = [part, fresh].map((one) => one.querySelector(":scope > :is(ul, ol)"));
-    if (old && list && overlap(old, list)) merge(old, list);
-    else if (!isSame(part, fresh)) part.replaceChildren(...fresh.childNodes);
+    const newPart = page.querySelector(`[data-part="${part.dataset.part}"]`);
+    if (!newPart) continue;
+    const [oldList, newList] = [part, newPart].map((version) => version.querySelector(":scope > :is(ul, ol)"));
+    if (oldList && newList && overlap(oldList, newList)) merge(oldList, newList);
+    else if (!isSame(part, newPart)) part.replaceChildren(...newPart.childNodes);
   }
-  const [composer, other] = [main, page].map((one) => one.querySelector(".composer"));
-  const isWritten = composer?.querySelector("textarea")?.value;
-  if (composer?.tagName !== other?.tagName && !isWritten) composer.replaceWith(other);
-  if (document.activeElement !== focused) {
-    const again = near.map((id) => document.getElementById(id)).find(Boolean)?.querySelector("a, summary");
-    (focused.isConnected ? focused : again ?? writing())?.focus({ preventScroll: true });
-  }
-  carryNote(); // the choice may have changed since the page was asked for
-  if (isChat && wasAtEnd) goToEnd();
+  if (document.activeElement === focused) return;
+  const neighbor = nearbyIds.map((id) => document.getElementById(id)).find(Boolean)?.querySelector("a, summary");
+  (focused.isConnected ? focused : neighbor)?.focus({ preventScroll: true });
 }
+let showPage = show; // a page may do more, see chat.js
 
-// The identifiers of a list item and of those beside it, of which one has the focus when it is gone.
-function nearby(item) {
+// Returns the ids of a list item and its neighbors, the candidates for the focus if the item is removed.
+function idsNear(item) {
   if (!item) return [];
-  const all = [...item.parentElement.querySelectorAll(":scope > li[id]")];
-  const place = all.indexOf(item);
-  return [item, all[place + 1], all[place - 1]].filter(Boolean).map(({ id }) => id);
+  const items = [...item.parentElement.querySelectorAll(":scope > li[id]")];
+  const index = items.indexOf(item);
+  return [item, items[index + 1], items[index - 1]].filter(Boolean).map(({ id }) => id);
 }
 
-function goToEnd() {
-  scrollTo({ top: document.documentElement.scrollHeight });
-  markRead();
-}
-
-// A form of a chat is sent without leaving the page: the reader's place, the focus and what is typed meanwhile stay.
-const ANSWER_TIME = 30_000; // milliseconds
-const NO_ANSWER = "The service did not answer. Try again.";
-const writing = () => main.querySelector(".composer textarea");
-let acts = 0; // how many were answered
-
-// Messages that were written, in their order; the first is on its way.
-const waiting = [];
-
-function send(form, button) {
-  const field = form.elements.text;
-  const about = [...form.querySelectorAll("[name=reply], .about:not(.in-note)")];
-  waiting.push({ text: field.value, about, form, body: new URLSearchParams(new FormData(form, button)) });
-  for (const one of about) one.remove();
-  field.value = "";
-  field.focus({ preventScroll: true });
-  form.elements.number.value = newNumber();
-  if (waiting.length === 1) sendWaiting();
-}
-
-async function sendWaiting() {
-  while (waiting.length) {
-    const { form, body } = waiting[0];
-    const { page, trouble } = await post(form.getAttribute("action"), body);
-    if (trouble) return giveBack(page);
-    waiting.shift();
-    show(page);
-    stayAt(page);
-    goToEnd();
-  }
-}
-
-// What could not be sent is in the composer again; the same number, so that nothing is sent twice, unless it was used.
-function giveBack(page) {
-  const field = writing();
-  const unsent = waiting.splice(0);
-  if (!field) return;
-  if (!page && unsent.length === 1 && !field.value) field.form.elements.number.value = unsent[0].body.get("number");
-  field.form.prepend(...unsent[0].about);
-  field.value = [...unsent.map(({ text }) => text), field.value].filter(Boolean).join("\n");
-}
-
-function newNumber() {
-  return [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-async function act(form, button) {
-  const field = form.querySelector("textarea");
-  const body = new URLSearchParams(new FormData(form, button));
-  closeMenu(form);
-  const { page, trouble } = await post(form.getAttribute("action"), body);
-  delete form.dataset.sent;
-  if (trouble) return;
-  show(page);
-  if (!field) return;
-  stayAt(page);
-  form.replaceWith(page.querySelector(".composer"));
-  writing()?.focus({ preventScroll: true });
-}
-
-function stayAt(page) {
-  live.dataset.page = page.querySelector("[data-live]").dataset.page;
-  history.replaceState(null, "", live.dataset.page);
-  carryNote();
-}
-
-// The page that answers a form, and what did not work, which is told.
-async function post(address, body) {
-  const { page, trouble } = await answerOf(address, body);
-  acts += 1;
-  tell(page?.querySelector("[role=status]").textContent.trim(), trouble);
-  const ticket = page?.querySelector("[name=ticket]")?.value;
-  if (ticket) for (const one of main.querySelectorAll("[name=ticket]")) one.value = ticket;
-  return { page, trouble };
-}
-
-async function answerOf(address, body) {
-  try {
-    const signal = AbortSignal.timeout(ANSWER_TIME);
-    const answer = await fetch(address, { method: "POST", body, signal, headers: { Accept: "text/html" } });
-    if (answer.status === 401) return { trouble: "You are signed out. Sign in again in another tab, then try again." };
-    if (answer.headers.get("Content-Type") === "application/json") return { trouble: (await answer.json()).error.message };
-    const page = parse(await answer.text());
-    if (!page.querySelector("main.chat")) return { trouble: page.querySelector("[role=alert]")?.textContent ?? NO_ANSWER };
-    return { page, trouble: page.querySelector("[role=alert]")?.lastChild.textContent.trim() };
-  } catch {
-    return { trouble: NO_ANSWER };
-  }
-}
-
-function tell(done, trouble) {
+function showToasts(message, error) {
   const toasts = main.querySelector(".toasts");
-  const [said, failed] = [document.createElement("p"), document.createElement("p")];
-  said.className = "told done";
-  said.textContent = done;
-  failed.className = "told trouble";
-  failed.setAttribute("role", "alert");
-  failed.append(Object.assign(document.createElement("strong"), { textContent: "That did not work." }), ` ${trouble}`);
+  const [success, failure] = [document.createElement("p"), document.createElement("p")];
+  success.className = "toast success";
+  success.textContent = message;
+  failure.className = "toast error";
+  failure.setAttribute("role", "alert");
+  failure.append(Object.assign(document.createElement("strong"), { textContent: texts.error }), ` ${error}`);
   toasts.querySelector("[role=alert]")?.remove();
-  toasts.querySelector("[role=status]").replaceChildren(...(done ? [said] : []));
-  if (trouble) toasts.append(failed);
+  toasts.querySelector("[role=status]").replaceChildren(...(message ? [success] : []));
+  if (error) toasts.append(failure);
 }
 
 function closeMenu(form) {
-  const menu = form.closest("details[name=more][open]");
+  const menu = form.closest("details[name=menu][open]");
   if (!menu) return;
   menu.open = false;
   menu.querySelector("summary").focus({ preventScroll: true });
 }
 
-// Whether the composer writes a private note: every address of the page says so, so that it stays wherever they lead.
-main.addEventListener("change", ({ target }) => target.name === "is_private" && carryNote());
+// A part beside the page stays open on the next page; on screens without room for it, it is a menu.
+for (const details of main.querySelectorAll("[data-remember]")) {
+  details.open = hasRoom.matches && readStored(details.dataset.remember) === true;
+  details.addEventListener("toggle", () => hasRoom.matches && store(details.dataset.remember, details.open));
+}
 
-function carryNote() {
-  const choice = main.querySelector(".composer [name=is_private]");
-  if (!choice) return;
-  const changed = (address) => {
+// Values that are kept in the browser until the user signs out. Those of another user are removed.
+function readStored(name) {
+  try {
+    return JSON.parse(localStorage.getItem(main.dataset.storage + name));
+  } catch {
+    return null; // no access, or not from this page
+  }
+}
+
+function store(name, value) {
+  try {
+    if (value) localStorage.setItem(main.dataset.storage + name, JSON.stringify(value));
+    else localStorage.removeItem(main.dataset.storage + name);
+  } catch {
+    // no access, or no room: the page works without
+  }
+}
+
+function removeStored(isRemoved) {
+  try {
+    for (const name of Object.keys(localStorage)) {
+      if (name.startsWith("user:") && isRemoved(name)) localStorage.removeItem(name);
+    }
+  } catch {
+    // no access
+  }
+}
+removeStored((name) => !name.startsWith(main.dataset.storage));
+document.addEventListener("submit", ({ target }) => target.matches("[action='/sign-out']") && removeStored(() => true));
+
+// Filters of the list of chats are applied at once.
+document.addEventListener("change", async ({ target }) => {
+  const form = target.closest("[data-filters]");
+  if (!form) return;
+  const address = new URL(live.dataset.url ?? location.href, location);
+  for (const name of ["cursor", "done"]) address.searchParams.delete(name);
+  for (const [name, value] of new FormData(form)) {
+    if (value) address.searchParams.set(name, value);
+    else address.searchParams.delete(name);
+  }
+  try {
+    const page = await fetchPage(address, new AbortController());
+    for (const element of page.querySelectorAll("noscript")) element.remove();
+    for (const selector of [".chat-list .tabs", "[data-filters]", "[data-part=chats]", "[data-part=pagination]"]) {
+      main.querySelector(selector)?.replaceChildren(...page.querySelector(selector).childNodes);
+    }
+    form.elements[target.name]?.focus();
+    main.querySelector(".back-link")?.setAttribute("href", page.querySelector(".back-link").getAttribute("href"));
+    setParameters(Object.fromEntries(new FormData(form)));
+  } catch {
+    form.submit();
+  }
+});
+
+// Sets query parameters in the address of this page, and on the page of a chat in all addresses of the chat.
+function setParameters(values) {
+  const updated = (address) => {
     const { pathname, search, hash } = new URL(address, location);
     const query = new URLSearchParams(search);
-    query.delete("note");
-    if (choice.checked) query.set("note", "true");
+    for (const [name, value] of Object.entries(values)) {
+      query.delete(name);
+      if (value) query.set(name, value);
+    }
     return pathname + (query.size ? `?${query}` : "") + hash;
   };
-  history.replaceState(null, "", changed(location.href));
-  live.dataset.page = changed(live.dataset.page);
-  for (const name of ["action", "href"]) {
-    for (const one of main.querySelectorAll(`[${name}*="/console/chats/"]`)) one.setAttribute(name, changed(one.getAttribute(name)));
+  history.replaceState(null, "", updated(location.href));
+  if (live.dataset.url) live.dataset.url = updated(live.dataset.url);
+  for (const name of ["action", "formaction", "href"]) {
+    for (const element of main.querySelectorAll(`.conversation [${name}*="/console/chats/"]`)) {
+      element.setAttribute(name, updated(element.getAttribute(name)));
+    }
   }
 }
 
-// Of a chat, the page shows messages that are older than all of the fresh ones: they stay where they are.
-function merge(list, fresh) {
-  const known = new Map([...list.children].map((one) => [one.id || one.textContent, one]));
-  const next = list.matches(".talk") ? olderThan(list, fresh.querySelector("[id]").id) : [];
-  const day = next.findLast((one) => one.matches(".day"))?.textContent;
-  for (const one of fresh.children) {
-    const same = known.get(one.id || one.textContent);
-    if (!one.id && one.textContent === day) continue;
-    next.push(same && isSame(same, one) ? same : one);
+// Updates a list in place from a newer version. In a chat, messages older than the new list stay.
+function merge(list, newList) {
+  const existing = new Map([...list.children].map((item) => [item.id || item.textContent, item]));
+  const items = list.matches(".messages") ? olderThan(list, newList.querySelector("[id]").id) : [];
+  const lastDay = items.findLast((item) => item.matches(".day"))?.textContent;
+  const divider = list.querySelector(".unread-divider");
+  for (const item of newList.children) {
+    const old = existing.get(item.id || item.textContent);
+    if (divider && item.matches(".unread-divider")) continue;
+    if (divider && divider.nextElementSibling === old) items.push(divider);
+    if (!item.id && item.textContent === lastDay) continue;
+    // The first message of the new list does not continue a group there, although it does after older ones.
+    const isFirst = items.at(-1)?.matches(".message") && item === newList.querySelector(".message");
+    if (old && isFirst) item.className = old.className;
+    items.push(old ? updated(old, item) : item);
   }
-  for (const one of [...list.children]) if (!next.includes(one)) one.remove();
-  let place = list.firstElementChild;
-  for (const one of next) {
-    if (one === place) place = place.nextElementSibling;
-    else list.insertBefore(one, place);
+  for (const item of [...list.children]) if (!items.includes(item)) item.remove();
+  let position = list.firstElementChild;
+  for (const item of items) {
+    if (item === position) position = position.nextElementSibling;
+    else list.insertBefore(item, position);
   }
 }
 
-function overlap(list, fresh) {
-  const known = new Set([...list.children].map(({ id }) => id));
-  return [...fresh.children].some(({ id }) => id && known.has(id));
+// Returns the new version of an item, or the old one if at most the classes differ: its menu may be open.
+function updated(old, item) {
+  const { className } = item;
+  item.className = old.className;
+  const isKept = isSame(old, item);
+  (isKept ? old : item).className = className;
+  return isKept ? old : item;
+}
+
+function overlap(list, newList) {
+  const ids = new Set([...list.children].map(({ id }) => id));
+  return [...newList.children].some(({ id }) => id && ids.has(id));
 }
 
 function olderThan(list, id) {
-  const all = [...list.children];
-  const end = all.findIndex((one) => one.id && one.id >= id);
-  const older = end < 0 ? all : all.slice(0, end);
+  const items = [...list.children];
+  const end = items.findIndex((item) => item.id && item.id >= id);
+  const older = end < 0 ? items : items.slice(0, end);
   if (older.at(-1)?.matches(".day")) older.pop();
   return older;
 }
 
-function isSame(one, other) {
-  const copy = one.cloneNode(true);
-  for (const menu of [copy, ...copy.querySelectorAll("details")]) menu.removeAttribute("open");
+function isSame(element, other) {
+  const copy = element.cloneNode(true);
+  for (const details of [copy, ...copy.querySelectorAll("details")]) details.removeAttribute("open");
   return copy.isEqualNode(other);
 }

@@ -1,48 +1,63 @@
-// The API reference: Swagger UI on our own OpenAPI document, and a form that signs its reader in.
+// The API reference: Swagger UI on the OpenAPI document of this service, with a sign-in form.
 "use strict";
 
 const form = document.getElementById("sign-in");
-const trouble = document.getElementById("trouble");
+const formError = document.getElementById("form-error");
 const signedIn = document.getElementById("signed-in");
-const place = document.getElementById("reference");
+const container = document.getElementById("reference");
 let token = "";
 let reference;
 
-// The operations with a text in their tag, method, path, summary or name; Swagger UI itself looks at tags only.
-function matching(tags, text) {
-  const parts = [["method"], ["path"], ["operation", "summary"], ["operation", "operationId"]];
-  const words = (tag, one) => [tag, ...parts.map((part) => one.getIn(part))].join(" ").toLowerCase();
-  const matches = (tag, one) => words(tag, one).includes(text.toLowerCase());
-  const chosen = tags.map((group, tag) => group.update("operations", (all) => all.filter((one) => matches(tag, one))));
-  return chosen.filter((group) => group.get("operations").size);
+// Returns the operations whose tag, method, path, summary or operationId contains a text. Swagger UI searches tags only.
+function filterOperations(tags, text) {
+  const fields = [["method"], ["path"], ["operation", "summary"], ["operation", "operationId"]];
+  const searchText = (tag, operation) => [tag, ...fields.map((field) => operation.getIn(field))].join(" ").toLowerCase();
+  const matches = (tag, operation) => searchText(tag, operation).includes(text.toLowerCase());
+  const filtered = tags.map((group, tag) =>
+    group.update("operations", (all) => all.filter((operation) => matches(tag, operation))),
+  );
+  return filtered.filter((group) => group.get("operations").size);
 }
 
 function filterBox(React) {
   return ({ layoutSelectors, layoutActions }) =>
-    React.createElement("input", {
+    React.createElement("div", { role: "search" }, React.createElement("input", {
       type: "search",
       className: "operation-filter-input",
       placeholder: "Filter operations",
       "aria-label": "Filter operations",
-      value: layoutSelectors.currentFilter() === true ? "" : layoutSelectors.currentFilter(), // true: shown, and empty
+      value: layoutSelectors.currentFilter() === true ? "" : layoutSelectors.currentFilter(), // true: the box is shown and empty
       onChange: (event) => layoutActions.updateFilter(event.target.value),
-    });
+    }));
 }
 
-async function describe() {
-  const answer = await fetch("/docs/openapi.json");
-  const described = await answer.json();
+// Whether a part is open: all groups are while there is a filter. The original selector gets the state by itself.
+const isShown = (original) => (state, part, initially) => {
+  const filter = state.get("filter"); // true: the box is shown and empty
+  return (part[0] === "operations-tag" && Boolean(filter) && filter !== true) || original(part, initially);
+};
+
+async function load() {
+  const response = await fetch("/docs/openapi.json");
+  const openapi = await response.json();
   reference = SwaggerUIBundle({
-    spec: { ...described, servers: [{ url: "/" }] }, // tried where the page is from, whatever the public address
-    domNode: place,
+    spec: { ...openapi, servers: [{ url: "/" }] }, // send requests to the origin of the page, not to the public URL
+    domNode: container,
     deepLinking: true,
     defaultModelsExpandDepth: 0,
     displayRequestDuration: true,
     filter: true,
-    plugins: [({ React }) => ({ fn: { opsFilter: matching }, components: { FilterContainer: filterBox(React) } })],
+    docExpansion: "none",
+    plugins: [
+      ({ React }) => ({
+        fn: { opsFilter: filterOperations },
+        components: { FilterContainer: filterBox(React) },
+        statePlugins: { layout: { wrapSelectors: { isShown } } },
+      }),
+    ],
     tryItOutEnabled: true,
     validatorUrl: null,
-    onComplete: () => show(""),
+    onComplete: () => showUser(""),
   });
 }
 
@@ -50,7 +65,7 @@ function post(path, headers, body) {
   return fetch(`/api/v1/auth/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
-function show(email) {
+function showUser(email) {
   form.hidden = Boolean(email);
   signedIn.hidden = !email;
   signedIn.querySelector("bdi").textContent = email;
@@ -61,57 +76,60 @@ async function signIn(event) {
   const { email, password } = Object.fromEntries(new FormData(form));
   const button = form.querySelector("button");
   button.disabled = true;
-  trouble.textContent = "";
+  formError.textContent = "";
   try {
-    const answer = await post("login", { "Content-Type": "application/json" }, { email, password });
-    const { success, data, error } = await answer.json();
+    const response = await post("login", { "Content-Type": "application/json" }, { email, password });
+    const { success, data, error } = await response.json();
     if (success) {
       token = data.tokens.access_token;
       reference.preauthorizeApiKey("bearer", token);
       form.reset();
-      show(data.user.email);
+      showUser(data.user.email);
       signedIn.querySelector("p").focus();
     } else {
-      trouble.textContent = error.message;
+      formError.textContent = error.message;
     }
   } catch {
-    trouble.textContent = "The service did not answer.";
+    formError.textContent = "The service did not respond.";
   }
   button.disabled = false;
 }
 
 function signOut() {
-  post("logout", { Authorization: `Bearer ${token}` }).catch(() => {}); // it ends by itself, at the latest in time
+  post("logout", { Authorization: `Bearer ${token}` }).catch(() => {}); // an error is ignored: the session expires by itself
   token = "";
   reference.authActions.logout(["bearer"]);
-  show("");
+  showUser("");
   form.elements.email.focus();
 }
 
-// What Swagger UI leaves out for those who use the keyboard or listen to the page.
-function complete() {
-  for (const field of place.querySelectorAll("input, select, textarea")) {
+// Adds labels and roles that Swagger UI lacks, for keyboards and screen readers.
+function improveAccessibility() {
+  for (const field of container.querySelectorAll("input, select, textarea")) {
     if (!field.labels.length && !field.ariaLabel) {
       const { paramName, propertyName } = field.closest("tr")?.dataset ?? {};
       field.ariaLabel = paramName ?? propertyName ?? "Request body";
     }
   }
-  for (const table of place.querySelectorAll(".responses-table")) table.role = "table"; // not a landmark each
-  for (const close of place.querySelectorAll(".close-modal")) close.ariaLabel = "Close";
-  for (const link of place.querySelectorAll("button a")) link.removeAttribute("href"); // its button does the same
-  for (const code of place.querySelectorAll("pre")) code.tabIndex = 0; // scrolls
+  for (const table of container.querySelectorAll(".responses-table")) table.role = "table"; // not a landmark
+  for (const button of container.querySelectorAll(".opblock-tag .expand-operation")) {
+    button.ariaLabel = `Operations: ${button.closest(".opblock-tag").dataset.tag}`;
+  }
+  for (const close of container.querySelectorAll(".close-modal")) close.ariaLabel = "Close";
+  for (const link of container.querySelectorAll("button a")) link.removeAttribute("href"); // the enclosing button has the same effect
+  for (const code of container.querySelectorAll("pre")) code.tabIndex = 0; // scrollable with the keyboard
 }
 
-new MutationObserver(complete).observe(place, { childList: true, subtree: true });
+new MutationObserver(improveAccessibility).observe(container, { childList: true, subtree: true });
 
 form.addEventListener("submit", signIn);
 signedIn.querySelector("button").addEventListener("click", signOut);
 
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
-dark.addEventListener("change", follow);
-follow();
+const darkScheme = window.matchMedia("(prefers-color-scheme: dark)");
+const applyColorScheme = () => document.documentElement.classList.toggle("dark-mode", darkScheme.matches);
+darkScheme.addEventListener("change", applyColorScheme);
+applyColorScheme();
 
-describe().catch(() => {
-  place.textContent = "The reference could not be loaded. Load the page again to try once more.";
+load().catch(() => {
+  container.textContent = "The API reference could not be loaded. Reload the page to try again.";
 });

@@ -1,1 +1,1 @@
-"""The console: what its pages have in common. The operations are in `routes.console`, the pages in `templates/`."""
+"""Shared parts of the pages: layout, sign-in, messages, display names, times. Handlers are in `routes.console`."""

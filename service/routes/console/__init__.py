@@ -1,1 +1,1 @@
-"""The console: pages on which people do by hand what programs do through the other operations."""
+"""The pages of the console and their forms, one module per page."""

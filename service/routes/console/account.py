@@ -1,37 +1,38 @@
-"""What somebody says of themselves and wants of the service; their picture, logins, clients and password."""
+"""The pages of profile and settings, of the profile picture, and of the account: login sessions and password."""
 
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from service import formats, pictures
+from service import pictures, translation, validators
+from service.api.operations import KIB, MAX_FORM, Routes
+from service.api.parameter_types import Cursor, HtmlPage, PictureFile, Redirect, RequestInfo, Upload
+from service.api.schemas import BodyColumns
 from service.auth import credentials, passwords
-from service.console import faces, frame
-from service.console.frame import ConsoleForm, OptionalUuid
+from service.console import display_names, layout
+from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUuid
 from service.errors import InvalidBody, NotFound
 from service.models import Avatar, LoginSession, User
-from service.models.people import Caller
-from service.operations import FORM, KIB, Routes
-from service.settings import Settings as Installation
-from service.shapes import Writes
-from service.signature import BINARY, Cursor, File, Html, Moved, Origin, Upload
+from service.models.callers import Caller
+from service.settings import Settings
+from service.translation import gettext, ngettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
 PROFILE = ("display_name", "first_name", "last_name", "locale", "phone", "timezone")
-CHANGES = Writes(User, *PROFILE, partial=True)
+CHANGES = BodyColumns(User, *PROFILE, partial=True)
 
 
-class Flash(Struct):
-    """What was done before."""
+class SuccessQuery(Struct):
+    """The result of the previous form, see `layout.SUCCESS_MESSAGES`."""
 
     done: str = ""
 
 
-class PersonForm(ConsoleForm, kw_only=True):
-    """What somebody says of themselves, or wants of the service."""
+class SettingsForm(ConsoleForm, kw_only=True):
+    """Profile or settings."""
 
     act: Literal["profile", "settings"]
     display_name: str = ""
@@ -53,30 +54,29 @@ class PersonForm(ConsoleForm, kw_only=True):
     show_typing_indicator: bool = False
 
 
-class Ticket(Struct):
-    """The ticket of a form that holds a file."""
+class PictureQuery(Struct):
+    """The CSRF token of the upload form, whose body contains only the file."""
 
-    ticket: str = ""
+    csrf_token: str = ""
     done: str = ""
 
 
 class PictureForm(Upload):
-    """A new picture."""
+    """The image file of a new profile picture."""
 
-    avatar: Annotated[
-        Any, File(5 * 1024 * KIB), Meta(description="JPEG, PNG or WebP; at most 5 MiB.", extra_json_schema=BINARY)
-    ]
+    avatar: PictureFile
 
 
-class Logins(Struct):
-    """Which login sessions."""
+class AccountQuery(Struct):
+    """Filter of the login sessions: command-line clients, or browsers and apps."""
 
+    clients: bool = False
     cursor: Cursor = Cursor()
     done: str = ""
 
 
 class AccountForm(ConsoleForm, kw_only=True):
-    """Another password, or a login to be ended; or no picture any more."""
+    """A new password, a login session to end, or the removal of the profile picture."""
 
     act: Literal["password", "end", "revoke", "remove_picture"]
     id: OptionalUuid = ""
@@ -84,37 +84,46 @@ class AccountForm(ConsoleForm, kw_only=True):
     new_password: str = ""
 
 
-@routes.get("/console/settings", answers=(200, 400, 401))
-def show_settings(caller: Caller, query: Flash) -> Html:
-    """Your profile and settings, as a page."""
+@routes.get("/console/settings", statuses=(200, 400, 401))
+def show_settings(caller: Caller, query: SuccessQuery) -> HtmlPage:
+    """Show the page of profile and settings."""
     return settings_page(caller, query)
 
 
-def settings_page(caller: Caller, query: Flash, **told: Any) -> Html:
-    """The page of profile and settings."""
+def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+    """Return the page of profile and settings."""
     user = User.get_by_id(caller.id)
-    chosen = User.preferences_of(caller.id)
-    held = {name: getattr(user, name) for name in PROFILE}
-    held |= {**chosen["appearance"], **chosen["notifications"], **chosen["privacy"]}
-    held |= {"chat_language": chosen["chat_language"]}
-    held["muted_until"] = frame.times_of(user).field(held["muted_until"])
-    given = told.get("given") or {}
-    form = {"profile": set(PROFILE), "settings": set(held) - set(PROFILE)}.get(given.get("act", ""), set())
-    held |= {name: given[name] for name in form}
-    zones = sorted(formats.time_zones())
-    return frame.show(caller, "settings", "Settings", query=query, done=query.done, held=held, zones=zones, **told)
+    preferences = User.preferences_of(caller.id)
+    current = {name: getattr(user, name) for name in PROFILE}
+    current |= {**preferences["appearance"], **preferences["notifications"], **preferences["privacy"]}
+    current |= {"chat_language": preferences["chat_language"], "language": User.chosen_language(caller.id)}
+    current["muted_until"] = layout.times_of(caller).field(current["muted_until"])
+    names = {"profile": set(PROFILE), "settings": set(current) - set(PROFILE)}.get(failure.values.get("act", ""), set())
+    current |= {name: failure.values[name] for name in names}
+    own = {current["language"]: current["language"]} if current["language"] else {}  # may have no translation
+    return layout.show(
+        caller,
+        "settings",
+        gettext("Settings"),
+        query=query,
+        done=query.done,
+        current=current,
+        zones=sorted(validators.time_zones()),
+        languages=own | translation.LANGUAGES,
+        failure=failure,
+    )
 
 
-@routes.post("/console/settings", answers=(303, 400, 401), most=FORM)
-@frame.told_on(settings_page, Flash)
-def change_person(caller: Caller, body: PersonForm) -> Moved:
-    """Change your profile or your settings."""
+@routes.post("/console/settings", statuses=(303, 400, 401), max_body=MAX_FORM)
+@layout.form_handler(settings_page, SuccessQuery)
+def change_person(caller: Caller, body: SettingsForm) -> Redirect:
+    """Update your profile or settings."""
     if body.act == "profile":
         changes = {name: getattr(body, name).strip() for name in PROFILE}
         User.update_profile(caller.id, CHANGES.read(changes))
-        return Moved("/console/settings?done=changed")
+        return Redirect("/console/settings?done=changed")
     try:
-        muted = frame.times_of(User.get_by_id(caller.id)).read(body.muted_until) if body.muted_until else None
+        muted = layout.times_of(caller).read(body.muted_until) if body.muted_until else None
     except ValueError as error:
         raise InvalidBody(f"$.muted_until: {error}") from None
     flags = msgspec.structs.asdict(body)
@@ -129,61 +138,75 @@ def change_person(caller: Caller, body: PersonForm) -> Moved:
         },
     }
     User.patch_preferences(caller.id, patch)
-    return Moved("/console/settings?done=changed")
+    return Redirect("/console/settings?done=changed")
 
 
-@routes.get("/console/picture", answers=(200, 400, 401))
-def show_picture(caller: Caller, query: Flash) -> Html:
-    """Your picture, as a page."""
+@routes.get("/console/picture", statuses=(200, 400, 401))
+def show_picture(caller: Caller, query: SuccessQuery) -> HtmlPage:
+    """Show the page of the profile picture."""
     return picture_page(caller, query)
 
 
-def picture_page(caller: Caller, query: Flash, **told: Any) -> Html:
-    """The page of somebody's picture."""
-    return frame.show(caller, "picture", "Your picture", query=query, done=query.done, active="settings", **told)
+def picture_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+    """Return the page of the profile picture."""
+    return layout.show(
+        caller, "picture", gettext("Profile picture"), query=query, done=query.done, active="settings", failure=failure
+    )
 
 
-@routes.post("/console/picture", answers=(303, 400, 401, 413, 415, 503), most=6 * 1024 * KIB)
-@frame.told_on(picture_page, Flash)
-def change_picture(caller: Caller, query: Ticket, body: PictureForm, settings: Installation) -> Moved:
-    """Show another picture of yourself."""
-    Avatar.replace_by(caller.id, pictures.make_avatar(body.avatar), settings.public_url)
-    return Moved("/console/picture?done=picture")
+@routes.post("/console/picture", statuses=(303, 400, 401, 413, 415, 503), max_body=6 * 1024 * KIB)
+@layout.form_handler(picture_page, SuccessQuery)
+def change_picture(caller: Caller, query: PictureQuery, body: PictureForm, settings: Settings) -> Redirect:
+    """Upload a profile picture."""
+    Avatar.set_for(caller.id, pictures.make_avatar(body.avatar), settings.public_url)
+    return Redirect("/console/picture?done=picture")
 
 
-@routes.get("/console/account", answers=(200, 400, 401))
-def show_account(caller: Caller, query: Logins) -> Html:
-    """Where you are logged in, and what may act for you, as a page."""
+@routes.get("/console/account", statuses=(200, 400, 401))
+def show_account(caller: Caller, query: AccountQuery) -> HtmlPage:
+    """Show the page of login sessions and the password."""
     return account_page(caller, query)
 
 
-def account_page(caller: Caller, query: Logins, **told: Any) -> Html:
-    """The page of logins, clients and the password."""
-    if (told.get("given") or {}).get("act") == "remove_picture":
-        return picture_page(caller, Flash(), **told)
-    page = LoginSession.open_of(caller, query.cursor, 25)
-    told |= {
-        "installs": [login.shown_to(caller) for login in LoginSession.installs_of(caller.id)],
-        "shortest": passwords.SHORTEST,
-    }
-    told |= {"faces": faces, "given": {}}  # passwords are never put into a page
-    return frame.show(caller, "account", "Account", page=page, query=query, done=query.done, **told)
+def account_page(caller: Caller, query: AccountQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+    """Return the page of login sessions and the password."""
+    if failure.values.get("act") == "remove_picture":
+        return picture_page(caller, SuccessQuery(), failure)
+    page = LoginSession.list_open(caller, query.cursor, layout.PAGE_ROWS, clients=query.clients)
+    return layout.show(
+        caller,
+        "account",
+        gettext("Account"),
+        page=page,
+        query=query,
+        done=query.done,
+        failure=FormFailure(failure.error),  # without the values: a page never contains a password
+        clip=layout.clip,
+        client_name=display_names.client_name,
+        min_password_length=passwords.MIN_LENGTH,
+    )
 
 
-@routes.post("/console/account", answers=(303, 400, 401, 404), most=FORM)
-@frame.told_on(account_page, Logins)
-def change_account(caller: Caller, body: AccountForm, origin: Origin, settings: Installation) -> Moved:
-    """Give yourself another password, end one of your logins, or take your picture away."""
+@routes.post("/console/account", statuses=(303, 400, 401, 404), max_body=MAX_FORM)
+@layout.form_handler(account_page, AccountQuery)
+def change_account(caller: Caller, body: AccountForm, request_info: RequestInfo, settings: Settings) -> Redirect:
+    """Change your password, end a login session, or remove the profile picture."""
     if body.act == "remove_picture":
-        Avatar.remove_of(caller.id)
-        return Moved("/console/picture?done=removed")
+        Avatar.remove_for(caller.id)
+        return Redirect("/console/picture?done=removed")
     if body.act == "password":
-        if not passwords.SHORTEST <= len(body.new_password) <= passwords.LONGEST:
-            raise InvalidBody(f"Choose a password of at least {passwords.SHORTEST} characters.")
+        if not passwords.MIN_LENGTH <= len(body.new_password) <= passwords.MAX_LENGTH:
+            raise InvalidBody(
+                ngettext(
+                    "The new password needs at least {count} character.",
+                    "The new password needs at least {count} characters.",
+                    passwords.MIN_LENGTH,
+                )
+            )
         if not body.current_password:
-            raise InvalidBody("Enter your current password, too.")
-        credentials.change_password(caller, body.current_password, body.new_password, origin.address, settings)
-        return Moved("/console/account?done=password")
-    with suppress(NotFound):  # ended long ago
-        LoginSession.reach(caller, body.id).end("install_revoked" if body.act == "revoke" else "login_ended")
-    return Moved(f"/console/account?done={'revoked' if body.act == 'revoke' else 'ended'}")
+            raise InvalidBody("Enter your current password.")
+        credentials.change_password(caller, body.current_password, body.new_password, request_info.address, settings)
+        return Redirect("/console/account?done=password")
+    with suppress(NotFound):  # already ended
+        LoginSession.get_for(caller, body.id).end("install_revoked" if body.act == "revoke" else "login_ended")
+    return Redirect(f"/console/account?{'clients=true&done=revoked' if body.act == 'revoke' else 'done=ended'}")

@@ -1,80 +1,84 @@
-"""Looking for bots, and keeping those of an app that one works for."""
+"""The pages of bots: those that customers can chat with, and for staff the catalogue of an app."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from service import formats
-from service.console import faces, frame
-from service.console.frame import ConsoleForm, OptionalUuid
+from service import validators
+from service.api.operations import MAX_FORM, Routes
+from service.api.parameter_types import Cursor, HtmlPage, Redirect
+from service.console import display_names, layout
+from service.console.app_choice import apps_of
+from service.console.display_names import DisplayProfile
+from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUuid
+from service.console.next_step import create_app, find_next_step
 from service.db import Page
 from service.errors import InvalidBody
-from service.models import App, Bot, ChatSession
-from service.models import conversing as talk
-from service.models.people import Caller
-from service.operations import FORM, Routes
-from service.signature import Cursor, Html, Moved
+from service.models import App, Bot, ChatSession, bots
+from service.models.callers import Caller
+from service.translation import gettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
-Kind = Literal["nobot", "bot", ""]
-Presence = Literal["online", "away", "rsvp", "offline", ""]
+Kind = bots.Kind | Literal[""]
+Status = bots.Status | Literal[""]
+Presence = bots.Presence | Literal[""]
 
 
-class Wanted(Struct):
-    """Which bots."""
+class BotsQuery(Struct):
+    """Filters of the bots of an app."""
 
     app_id: OptionalUuid = ""
     search: str = ""
     category: str = ""
     featured_only: bool = False
-    country: Annotated[str, Meta(description="ISO 3166-1 alpha-2, any case."), formats.country] = ""
+    country: Annotated[str, Meta(description="ISO 3166-1 alpha-2 code, case-insensitive."), validators.country] = ""
     city: str = ""
     kind: Kind = ""
     presence: Presence = ""
     cursor: Cursor = Cursor()
 
 
-class Kept(Struct):
-    """Which bots of an app that one works for."""
+class CatalogueQuery(Struct):
+    """Filters of the catalogue."""
 
     app_id: OptionalUuid = ""
     search: str = ""
-    status: Literal["draft", "published", ""] = ""
+    status: Status = ""
     kind: Kind = ""
     cursor: Cursor = Cursor()
     done: str = ""
 
 
 class BotForm(ConsoleForm, kw_only=True):
-    """With which bot a chat begins."""
+    """The bot of a new chat."""
 
     app_id: OptionalUuid = ""
     bot_id: OptionalUuid = ""
 
 
-class KeepingForm(ConsoleForm, kw_only=True):
-    """What becomes of a bot."""
+class CatalogueForm(ConsoleForm, kw_only=True):
+    """New status and presence of a bot."""
 
     app_id: OptionalUuid = ""
     bot_id: OptionalUuid = ""
-    status: Literal["draft", "published", ""] = ""
+    status: Status = ""
     presence: Presence = ""
 
 
-@routes.get("/console/bots", answers=(200, 400, 401))
-def show_bots(caller: Caller, query: Wanted) -> Html:
-    """The bots of an app, as a page."""
+@routes.get("/console/bots", statuses=(200, 400, 401))
+def show_bots(caller: Caller, query: BotsQuery) -> HtmlPage:
+    """Show the page of bots."""
     return bots_page(caller, query)
 
 
-def bots_page(caller: Caller, query: Wanted, **told: Any) -> Html:
-    """The page of the bots that clients meet."""
-    apps = apps_of(caller)
-    given = told.get("given") or {}
-    query.app_id = query.app_id or given.get("app_id") or (apps[0].id if apps else "")
-    page: Page[Any] = Page(b"[]", ())
+def bots_page(caller: Caller, query: BotsQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+    """Return the page of bots."""
+    query.app_id = query.app_id or failure.values.get("app_id", "")
+    apps = apps_of(caller, query.app_id)
+    query.app_id = query.app_id or (apps[0].id if apps else "")
+    page: Page[Bot] = Page(b"[]", ())
     if query.app_id:
         page = Bot.feed(
             query.app_id,
@@ -88,72 +92,86 @@ def bots_page(caller: Caller, query: Wanted, **told: Any) -> Html:
             kind=query.kind,
             presence=query.presence,
         )
-    told |= {"apps": apps, "faces": faces_of(page), "links": contacts(page)}
-    return frame.show(caller, "bots", "Bots", page=page, query=query, **told)
+    return layout.show(
+        caller,
+        "bots",
+        gettext("Bots"),
+        page=page,
+        query=query,
+        failure=failure,
+        apps=apps,
+        profiles=profiles_of(page),
+        website_links=website_links(page),
+        next_step=find_next_step(caller),
+    )
 
 
-@routes.post("/console/bots", answers=(303, 400, 401, 404), most=FORM)
-@frame.told_on(bots_page, Wanted)
-def begin_chat(caller: Caller, body: BotForm) -> Moved:
-    """Begin a chat session with a bot."""
+@routes.post("/console/bots", statuses=(303, 400, 401, 404), max_body=MAX_FORM)
+@layout.form_handler(bots_page, BotsQuery)
+def begin_chat(caller: Caller, body: BotForm) -> Redirect:
+    """Create a chat session with a bot."""
     if not body.app_id:
         raise InvalidBody("Choose a bot first.")
-    made = frame.once(caller, "begin", body, lambda: talk.begin(caller, body.app_id, body.bot_id or None, None).id)
-    return Moved(f"/console/chats/{made}#end")
+    session_id = layout.run_once(
+        caller, "begin", body, lambda: ChatSession.start(caller, body.app_id, body.bot_id or None, None).id
+    )
+    return Redirect(f"/console/chats/{session_id}#end")
 
 
-@routes.get("/console/catalogue", answers=(200, 400, 401, 403, 404), raises=App.reach_raises)
-def show_catalogue(caller: Caller, query: Kept) -> Html:
-    """All bots of an app that you work for, as a page."""
+@routes.get("/console/catalogue", statuses=(200, 400, 401, 403, 404), errors=App.get_for_errors)
+def show_catalogue(caller: Caller, query: CatalogueQuery) -> HtmlPage:
+    """Show the catalogue of an app (staff only)."""
     return catalogue_page(caller, query)
 
 
-def catalogue_page(caller: Caller, query: Kept, **told: Any) -> Html:
-    """The page of the bots of an app, for its staff."""
-    given = told.get("given") or {}
-    apps = [app for app in apps_of(caller) if caller.is_staff(app.id)]
-    app = App.reach(caller, query.app_id or given.get("app_id") or (apps[0].id if apps else ""))
-    query.app_id = app.id
-    filters = {"search": query.search, "status": query.status, "kind": query.kind}
-    page = Bot.kept_by(app.id, query.cursor, 25, **filters)
-    told |= {"apps": apps, "faces": faces_of(page)}
-    return frame.show(caller, "catalogue", "Bot catalogue", page=page, query=query, done=query.done, **told)
+def catalogue_page(caller: Caller, query: CatalogueQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+    """Return the page of the catalogue."""
+    query.app_id = query.app_id or failure.values.get("app_id", "")
+    apps = [app for app in apps_of(caller, query.app_id) if caller.is_staff(app.id)]
+    query.app_id = query.app_id or (apps[0].id if apps else "")
+    page: Page[Bot] = Page(b"[]", ())
+    if query.app_id or caller.role != "admin":
+        app = App.get_for(caller, query.app_id)
+        filters = {"search": query.search, "status": query.status, "kind": query.kind}
+        page = Bot.catalogue(app.id, query.cursor, layout.PAGE_ROWS, **filters)
+    return layout.show(
+        caller,
+        "catalogue",
+        gettext("Bot catalogue"),
+        page=page,
+        query=query,
+        done=query.done,
+        failure=failure,
+        apps=apps,
+        profiles=profiles_of(page),
+        next_step=create_app(),
+    )
 
 
-@routes.post("/console/catalogue", answers=(303, 400, 401, 403, 404), most=FORM, raises=App.reach_raises)
-@frame.told_on(catalogue_page, Kept)
-def change_bot(caller: Caller, body: KeepingForm) -> Moved:
-    """Publish a bot of an app that you work for or make it a draft, or say whether somebody is there for it."""
-    app = App.reach(caller, body.app_id)
-    bot = Bot.reach(caller, body.bot_id, app)
+@routes.post("/console/catalogue", statuses=(303, 400, 401, 403, 404), max_body=MAX_FORM, errors=App.get_for_errors)
+@layout.form_handler(catalogue_page, CatalogueQuery)
+def change_bot(caller: Caller, body: CatalogueForm) -> Redirect:
+    """Set the status and the presence of a bot (staff only)."""
+    app = App.get_for(caller, body.app_id)
+    bot = Bot.get_for(caller, body.bot_id, app)
     if body.status:
-        bot.become(Bot.status, body.status, caller)
+        bot.set_choice(Bot.status, body.status, caller)
     if body.presence:
-        bot.become(Bot.presence, body.presence, caller)
-    return Moved(f"/console/catalogue?app_id={app.id}&done=changed#b-{bot.id}")
+        bot.set_choice(Bot.presence, body.presence, caller)
+    return Redirect(f"/console/catalogue?app_id={app.id}&done=changed#b-{bot.id}")
 
 
-def apps_of(caller: Caller) -> list[App]:
-    """The apps whose bots somebody may be looking for: where they work, and where they chat; or the only one."""
-    if caller.role == "admin":
-        return list(App.select().order_by(App.name, App.id))
-    chats = ChatSession.select(ChatSession.app_id).where(ChatSession.user_id == caller.id)
-    known = list(App.select().where((App.id == caller.app_id) | App.id.in_(chats)).order_by(App.name, App.id))
-    every = [] if known else list(App.select().limit(2))
-    return known or (every if len(every) == 1 else [])
+def profiles_of(page: Page[Bot]) -> dict[str, DisplayProfile]:
+    """Return the profiles of the bots on a page."""
+    return display_names.bots(row["id"] for row in msgspec.json.decode(page.rows))
 
 
-def faces_of(page: Page[Any]) -> dict[str, faces.Face]:
-    """The faces of the bots on a page."""
-    return faces.bots(row["id"] for row in msgspec.json.decode(page.rows))
-
-
-def contacts(page: Page[Any]) -> dict[str, str]:
-    """The web addresses of bots that may stand in a link, by the bot's identifier."""
-    found: dict[str, str] = {}
+def website_links(page: Page[Bot]) -> dict[str, str]:
+    """Return the websites of bots that are safe as links, by bot identifier."""
+    links: dict[str, str] = {}
     for row in msgspec.json.decode(page.rows):
         try:
-            found[row["id"]] = formats.web_address(row["contact_website"])
-        except ValueError:  # none, or something that a browser had better not follow
+            links[row["id"]] = validators.web_address(row["contact_website"])
+        except ValueError:  # empty, or not an http or https address
             continue
-    return found
+    return links

@@ -1,173 +1,292 @@
-"""The inbox, a chat, and what is found in them."""
+"""The inbox, the search, and the page of a chat."""
 
 import functools
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from service import updates
-from service.console import bubbles, faces, frame
-from service.console.frame import ConsoleForm, OptionalUlid
+from service import clock, db, pictures, updates
+from service.api.operations import KIB, Routes
+from service.api.parameter_types import BINARY, Cursor, File, FileContent, HtmlPage, Redirect, RequestInfo, Upload
+from service.console import display_names, layout, messages
+from service.console.chat_list import ChatListQuery, read_chat_list, status_choices
+from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUlid, OptionalUuid, Row
+from service.console.markup import highlighted, linked
+from service.console.next_step import find_next_step
+from service.console.times import Times
 from service.db import Page, Position
 from service.errors import ClientMessageIdReused, InvalidBody, StaleForm
-from service.models import ChatSession, Message, User, searching
-from service.models import conversing as talk
-from service.models import reading as inbox
-from service.models.chats import STATUSES, known_status
-from service.models.people import Caller
-from service.models.speaking import Hearing
-from service.operations import KIB, Routes
+from service.models import (
+    CannedReply,
+    ChatSession,
+    Message,
+    MessageImage,
+    assignments,
+    inbox,
+    search,
+    sending,
+    snoozing,
+)
+from service.models.bot_replies import ReplyOptions
+from service.models.callers import Caller
+from service.models.chats import STATUSES
+from service.models.customer_details import read_customer_details
+from service.models.encoded_pictures import EncodedPicture
+from service.models.message_images import MESSAGE_LIMIT
+from service.models.messages import preview
+from service.models.staff import list_staff
 from service.settings import Settings
-from service.signature import Cursor, Html, Moved, Origin
+from service.translation import gettext, ngettext
+
+MAX_STAFF = 100  # to choose from
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
-SHOWN = 50  # messages of a page
 
+class InboxQuery(ChatListQuery):
+    """Filters and page of the inbox."""
 
-class Inbox(Struct):
-    """Which chat sessions."""
-
-    status: Annotated[str, frame.optional(known_status)] = ""
     cursor: Cursor = Cursor()
     done: str = ""
 
 
-class Sought(Struct):
-    """What is searched for."""
+class SearchQuery(Struct):
+    """Search text."""
 
     q: Annotated[str, Meta(max_length=200)] = ""
     cursor: Cursor = Cursor()
 
 
-class Window(Struct):
-    """Which messages of a chat: those before or after a message, or around it; the newest without one."""
+class ChatQuery(ChatListQuery):
+    """The messages on the page: before, after or around a message, by default the newest; the list beside them."""
 
     before: OptionalUlid = ""
     after: OptionalUlid = ""
     at: OptionalUlid = ""
-    reply: OptionalUlid = ""  # to which an answer is written
-    edit: OptionalUlid = ""  # the message in the composer
+    reply: OptionalUlid = ""  # the message that the composer replies to
+    edit: OptionalUlid = ""  # the message that the composer edits
     note: bool = False  # the composer writes a private note
+    canned: OptionalUuid = ""  # the canned reply in the composer
     done: str = ""
 
 
 class ChatForm(ConsoleForm, kw_only=True):
-    """Something done in a chat."""
+    """An action in a chat."""
 
-    act: Literal["send", "edit", "pin", "unpin", "delete", "read", "status"]
+    act: Literal["send", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze"]
     text: str = ""
     is_private: bool = False
     reply: OptionalUlid = ""
     message: OptionalUlid = ""
     status: str = ""
+    assignee: OptionalUuid = ""  # "" gives the chat back to its bot
+    until: str = ""  # the end of a snooze, in the time zone of the user
+    image: str = ""  # the name of a file that was chosen and not attached
+    image_1: OptionalUuid = ""
+    image_2: OptionalUuid = ""
+    image_3: OptionalUuid = ""
+    image_4: OptionalUuid = ""
 
 
-@routes.get("/", answers=(200, 400, 401))
-def show_inbox(caller: Caller, query: Inbox) -> Html:
-    """Your chat sessions, as a page."""
-    after = updates.since(caller, "").after  # what happens while we read is news
-    page = inbox.list_sessions(caller, query.cursor, 25, query.status)
-    rows = msgspec.json.decode(page.rows)
-    told: dict[str, Any] = {"after": after, "titles": faces.titles(caller, rows), "statuses": STATUSES}
-    return frame.show(caller, "inbox", "Inbox", page=page, query=query, done=query.done, **told)
+IMAGES = tuple(f"image_{number}" for number in range(1, MESSAGE_LIMIT + 1))
 
 
-@routes.get("/console/search", answers=(200, 400, 401))
-def show_search(caller: Caller, query: Sought) -> Html:
-    """Messages in which a text stands, as a page."""
-    text = query.q.strip()
-    page: Page[Any] = searching.search(caller, text, query.cursor, 25) if text else Page(b"[]", ())
-    rows = msgspec.json.decode(page.rows)
-    own = sorted({row["chat_session_id"] for row in rows})
-    sessions = {session.id: session for session in ChatSession.select().where(ChatSession.id.in_(own))}
-    times = frame.times_of(User.get_by_id(caller.id))
-    found = [
-        (id, *bubbles.bubbles([row], sessions[id], caller, times)) for row in rows for id in [row["chat_session_id"]]
+def attached_images(body: ChatForm) -> tuple[str, ...]:
+    """Return the identifiers of the pictures in the composer."""
+    return tuple(filter(None, (getattr(body, name) for name in IMAGES)))
+
+
+class AttachForm(Upload, ChatForm, kw_only=True):
+    """A picture for the message in the composer, and the composer's values."""
+
+    image: Annotated[
+        FileContent,
+        File(5 * 1024 * KIB),
+        Meta(description="JPEG, PNG or WebP, at most 5 MiB.", extra_json_schema=BINARY),
     ]
-    titles = faces.titles(caller, [session.__data__ for session in sessions.values()])
-    return frame.show(caller, "search", "Search", page=page, query=query, found=found, titles=titles)
 
 
-@routes.get("/console/chats/{id}", answers=(200, 400, 401, 403, 404))
-def show_chat(caller: Caller, session: ChatSession, query: Window) -> Html:
-    """A chat session and its messages, as a page."""
+@routes.get("/", statuses=(200, 400, 401))
+def show_inbox(caller: Caller, query: InboxQuery) -> HtmlPage:
+    """Show the inbox: your chat sessions."""
+    after = updates.since(caller, "").after  # before the queries: later changes count as updates
+    chats = read_chat_list(caller, query, query.cursor)
+    return layout.show(
+        caller,
+        "inbox",
+        gettext("Inbox"),
+        page=chats.page,
+        query=query,
+        done=query.done,
+        after=after,
+        chats=chats,
+        status_choices=status_choices(),
+        preview=preview,
+        next_step=None if chats.rows else find_next_step(caller),
+    )
+
+
+@routes.get("/console/search", statuses=(200, 400, 401))
+def show_search(caller: Caller, query: SearchQuery) -> HtmlPage:
+    """Show the page of the search."""
+    text = query.q.strip()
+    page: Page[Message] = search.search(caller, text, query.cursor, layout.PAGE_ROWS) if text else Page(b"[]", ())
+    rows = msgspec.json.decode(page.rows)
+    session_ids = sorted({row["chat_session_id"] for row in rows})
+    sessions = {session.id: session for session in ChatSession.select().where(ChatSession.id.in_(session_ids))}
+    times = layout.times_of(caller)
+    views = messages.views_of_all([(row, sessions[row["chat_session_id"]]) for row in rows], caller, times)
+    results = list(zip((row["chat_session_id"] for row in rows), views, strict=True))
+    titles = display_names.chat_titles(caller, [session.__data__ for session in sessions.values()])
+    return layout.show(
+        caller,
+        "search",
+        gettext("Search"),
+        page=page,
+        query=query,
+        results=results,
+        titles=titles,
+        highlighted=functools.partial(highlighted, search=text),
+    )
+
+
+@routes.get("/console/chats/{id}", statuses=(200, 400, 401, 403, 404))
+def show_chat(caller: Caller, session: ChatSession, query: ChatQuery) -> HtmlPage:
+    """Show a chat session and its messages."""
     return chat_page(caller, session, query)
 
 
-def chat_page(caller: Caller, session: ChatSession, query: Window, **told: Any) -> Html:
-    """The page of a chat."""
-    given = told.get("given") or {}
-    if given:  # the form is shown again as it was sent
-        edit = given["message"] if given["act"] == "edit" else ""
-        note = given["is_private"] if given["act"] == "send" else query.note
-        query = msgspec.structs.replace(query, reply=given["reply"], edit=edit, note=note)
-    after = updates.since(caller, "").after  # what happens while we read is news
-    rows, older, newer = window(caller, session, query)
-    times = frame.times_of(User.get_by_id(caller.id))
+def chat_page(caller: Caller, session: ChatSession, query: ChatQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+    """Return the page of a chat."""
+    form_values = failure.values
+    if form_values:  # after an error, the form keeps its values
+        edit = form_values["message"] if form_values["act"] == "edit" else ""
+        note = form_values["is_private"] if form_values["act"] == "send" else query.note
+        query = msgspec.structs.replace(query, reply=form_values["reply"], edit=edit, note=note)
+    after = updates.since(caller, "").after  # before the queries: later changes count as updates
+    rows, older, newer = messages_on_page(caller, session, query)
+    times = layout.times_of(caller)
 
-    def shown(some: list[dict[str, Any]]) -> list[bubbles.Bubble]:
-        return bubbles.bubbles(some, session, caller, times) if some else []
+    def views(rows: list[Row]) -> list[messages.MessageView]:
+        return messages.views(rows, session, caller, times) if rows else []
 
     overview = inbox.overview(caller, session.id)
-    replying = shown(one(caller, session, query.reply))
-    if any(bubble.is_private for bubble in replying):
+    replying = views(message_row(caller, session, query.reply))
+    if any(view.is_private for view in replying):
         query = msgspec.structs.replace(query, note=True)
-    values: dict[str, Any] = {
-        "after": after,
-        "session": overview,
-        "title_of": faces.titles(caller, [msgspec.to_builtins(overview)])[session.id],
-        "customer": faces.people([session.user_id])[session.user_id],
-        "messages": shown(rows),
-        "pinned": shown(msgspec.json.decode(inbox.pinned_messages(caller, session))),
-        "older": rows[0]["id"] if older else "",
-        "newer": rows[-1]["id"] if newer else "",
-        "newest": rows[-1]["id"] if rows and not newer else "",
-        "replying": replying,
-        "editing": [bubble for bubble in shown(one(caller, session, query.edit)) if bubble.may_edit],
-        "statuses": STATUSES,
-        "is_staff": caller.is_staff(session.app_id),
-        "address": functools.partial(address, session, query),
-    }
-    title = f"Chat with {values['title_of'].name}"
-    return frame.show(caller, "chat", title, query=query, done=query.done, active="inbox", **values, **told)
+    partner = display_names.chat_titles(caller, [msgspec.to_builtins(overview)])[session.id]
+    details = read_customer_details(caller, session) if caller.is_staff(session.app_id) else None
+    return layout.show(
+        caller,
+        "chat",
+        gettext("Chat with {name}", name=partner.name),
+        query=query,
+        done=query.done,
+        after=after,
+        failure=failure,
+        active="inbox",
+        session=overview,
+        partner=partner,
+        messages=views(rows),
+        first_unread=first_unread(caller, session, rows, bool(older)),
+        linked=linked,
+        chats=read_chat_list(caller, query),
+        status_choices=status_choices(),
+        preview=preview,
+        details=details,
+        canned_text=read_canned_text(caller, session, query.canned),
+        local_time=Times(details.user.timezone).time(clock.timestamp()) if details else "",
+        pinned=messages.pinned_messages(inbox.pinned_previews(caller, session), session, caller),
+        older=rows[0]["id"] if older else "",
+        newer=rows[-1]["id"] if newer else "",
+        newest=rows[-1]["id"] if rows and not newer else "",
+        replying=replying,
+        attached=MessageImage.unsent(caller, session, [form_values.get(name, "") for name in IMAGES]),
+        editing=[view for view in views(message_row(caller, session, query.edit)) if view.may_edit],
+        statuses=STATUSES,
+        is_staff=caller.is_staff(session.app_id),
+        staff=staff_to_choose(caller, session),
+        next_morning=f"{times.field(clock.timestamp(clock.now() + clock.DAY))[:10]}T09:00",
+        chat_address=functools.partial(chat_address, session, query),
+    )
 
 
-@routes.post("/console/chats/{id}", answers=(303, 400, 401, 403, 404), most=256 * KIB)
-@frame.told_on(chat_page, Window)
+@routes.post("/console/chats/{id}", statuses=(303, 400, 401, 403, 404), max_body=256 * KIB)
+@layout.form_handler(chat_page, ChatQuery)
 def change_chat(
-    caller: Caller, session: ChatSession, query: Window, body: ChatForm, origin: Origin, settings: Settings
-) -> Moved:
-    """Write into a chat session, or do something with it or a message of it."""
+    caller: Caller,
+    session: ChatSession,
+    query: ChatQuery,
+    body: ChatForm,
+    request_info: RequestInfo,
+    settings: Settings,
+) -> Redirect:
+    """Send or edit a message, or change a message or the chat session."""
     if body.act == "send":
-        return _send(caller, session, body, Hearing(origin.languages, bool(settings.assistant_url)))
-    done, place = ACTIONS[body.act](caller, session, body)
-    return Moved(f"{address(session, query, reply='', edit='', done=done)}#{place}")
+        return _send(caller, session, body, ReplyOptions(request_info.languages, bool(settings.assistant_url)))
+    done, fragment = ACTIONS[body.act](caller, session, body)
+    return Redirect(f"{chat_address(session, query, reply='', edit='', done=done)}#{fragment}")
 
 
-def address(session: ChatSession, query: Window, **changes: Any) -> str:
-    """The address of a chat's page that shows what `query` asks for, but for some members."""
-    return f"/console/chats/{session.id}{frame.link(query, **changes)}".removesuffix("?")
+@routes.post(
+    "/console/chats/{id}/images",
+    statuses=(200, 400, 401, 403, 404, 413, 415, 503),
+    max_body=6 * 1024 * KIB,
+)
+@layout.form_handler(chat_page, ChatQuery)
+def attach_image(caller: Caller, session: ChatSession, query: ChatQuery, body: AttachForm) -> HtmlPage:
+    """Upload a picture, and show the chat with the picture in the composer."""
+    ids = attached_images(body)
+    if len(ids) >= MESSAGE_LIMIT:
+        raise InvalidBody(
+            ngettext("A message has at most {count} picture.", "A message has at most {count} pictures.", MESSAGE_LIMIT)
+        )
+    picture = EncodedPicture.of(pictures.make_picture(body.image))
+    added = {f"image_{len(ids) + 1}": MessageImage.upload(caller, session, picture).id}
+    kept = {f"image_{number}": id for number, id in enumerate(ids, 1)}
+    return chat_page(caller, session, query, FormFailure(values=msgspec.structs.asdict(body) | kept | added))
 
 
-def _send(caller: Caller, session: ChatSession, body: ChatForm, hearing: Hearing) -> Moved:
-    content = talk.stored_content({"text": _words(body)})
-    own_id = f"console {body.number[:64]}" if body.number else None
-    draft = talk.Draft(content, body.is_private, body.reply or None, own_id)
+def staff_to_choose(caller: Caller, session: ChatSession) -> list[Row]:
+    """Return the first members of the staff to whom a chat can be assigned; none for customers."""
+    if not caller.is_staff(session.app_id):
+        return []
+    rows: list[Row] = msgspec.json.decode(list_staff(session.app_id, Position(), MAX_STAFF).rows)
+    return sorted(rows, key=lambda row: (row["id"] != caller.id, row["name"]))
+
+
+def read_canned_text(caller: Caller, session: ChatSession, id: str) -> str:
+    """Return the text of a canned reply of the app, for its staff; empty if there is none."""
+    reply = CannedReply.find(id) if id and caller.is_staff(session.app_id) else None
+    return str(reply.text) if reply and reply.app_id == session.app_id else ""
+
+
+def chat_address(session: ChatSession, query: ChatQuery, **changes: object) -> str:
+    """Return the address of a chat with the parameters of `query`, some of them changed."""
+    return f"/console/chats/{session.id}{layout.page_link(query, **{'canned': '', **changes})}".removesuffix("?")
+
+
+def _send(caller: Caller, session: ChatSession, body: ChatForm, options: ReplyOptions) -> Redirect:
+    if body.image:
+        raise InvalidBody("Attach the picture before you send the message.")
+    images = attached_images(body)
+    content = sending.stored_content({"text": layout.clean_text(body.text) if images else _text(body)})
+    own_id = f"{messages.FORM_ID}{body.number[:64]}" if body.number else None
+    draft = sending.Draft(content, body.is_private, body.reply or None, own_id, images)
     try:
-        talk.send(caller, session, draft, hearing, talk.bot_reply(caller, session, draft, hearing))
+        sending.send(caller, session, draft, options, sending.plan_bot_reply(caller, session, draft, options))
     except ClientMessageIdReused:
-        raise StaleForm(frame.SENT_BEFORE) from None
-    return Moved(f"{address(session, Window(note=body.is_private))}#end")
+        raise StaleForm(layout.ALREADY_SENT) from None
+    return Redirect(f"{chat_address(session, ChatQuery(note=body.is_private))}#end")
 
 
-# Each returns what the page tells of it, a word of frame.DONE, and the part of the page to show.
+# Each action returns a key of layout.SUCCESS_MESSAGES, and the fragment of the page to scroll to.
 
 
 def _edit(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
-    talk.edit(caller, _message(caller, session, body), talk.stored_content({"text": _words(body)}))
+    _message(caller, session, body).edit(caller, sending.stored_content({"text": _text(body)}))
     return "edited", f"m-{body.message}"
 
 
@@ -183,8 +302,8 @@ def _unpin(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, s
 
 def _delete(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     _message(caller, session, body).delete_by(caller, session)
-    older, _ = part(caller, session, "backward", body.message, 1)
-    newer, _ = part(caller, session, "forward", body.message, 1)
+    older, _ = messages_beside(caller, session, "backward", body.message, 1)
+    newer, _ = messages_beside(caller, session, "forward", body.message, 1)
     return "deleted", next((f"m-{row['id']}" for row in older + newer), "end")
 
 
@@ -193,9 +312,23 @@ def _read(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, st
     return "read", "end"
 
 
-def _move(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
-    status = session.become(body.status, caller)
-    return status if status in frame.DONE else "moved", "end"
+def _set_status(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    status = session.set_status(body.status, caller)
+    return status if status in layout.SUCCESS_MESSAGES else "moved", "end"
+
+
+def _assign(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    assignments.assign(caller, session, body.assignee or None)
+    return "assigned" if body.assignee else "given_back", "end"
+
+
+def _snooze(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    try:
+        until = layout.times_of(caller).read(body.until)
+    except ValueError as error:
+        raise InvalidBody(f"$.until: {error}") from None
+    snoozing.snooze(caller, session, until)
+    return "snoozed", "end"
 
 
 ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] = {
@@ -204,46 +337,58 @@ ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] =
     "unpin": _unpin,
     "delete": _delete,
     "read": _read,
-    "status": _move,
+    "status": _set_status,
+    "assign": _assign,
+    "snooze": _snooze,
 }
 
 
 def _message(caller: Caller, session: ChatSession, body: ChatForm) -> Message:
-    return Message.reach(caller, body.message, session)
+    return Message.get_for(caller, body.message, session)
 
 
-def _words(body: ChatForm) -> str:
-    text = frame.plain(body.text)
+def _text(body: ChatForm) -> str:
+    text = layout.clean_text(body.text)
     if not text:
-        raise InvalidBody("Write something first.")
+        raise InvalidBody("Enter a message.")
     return text
 
 
-def window(caller: Caller, session: ChatSession, query: Window) -> tuple[list[dict[str, Any]], bool, bool]:
-    """The messages of a page in their order, and whether there are older and newer ones."""
+def messages_on_page(caller: Caller, session: ChatSession, query: ChatQuery) -> tuple[list[Row], bool, bool]:
+    """Return the messages of a page, oldest first, and whether there are older and newer messages."""
     if query.at:
-        place = just_before(query.at)
-        before, older = part(caller, session, "backward", place, bubbles.AROUND)
-        after, newer = part(caller, session, "forward", place, bubbles.AROUND)
+        key = just_before(query.at)
+        with db.limit_pages(messages.PAGE_BYTES // 2):
+            before, older = messages_beside(caller, session, "backward", key, messages.CONTEXT_ROWS)
+            after, newer = messages_beside(caller, session, "forward", key, messages.CONTEXT_ROWS)
         return before + after, older, newer
-    if query.after:
-        rows, newer = part(caller, session, "forward", query.after, SHOWN)
-        return rows, True, newer
-    rows, older = part(caller, session, "backward", query.before, SHOWN)
-    return rows, older, bool(query.before)
+    with db.limit_pages(messages.PAGE_BYTES):
+        if query.after:
+            rows, newer = messages_beside(caller, session, "forward", query.after, layout.PAGE_ROWS)
+            return rows, True, newer
+        rows, older = messages_beside(caller, session, "backward", query.before, layout.PAGE_ROWS)
+        return rows, older, bool(query.before)
 
 
-def part(
+def messages_beside(
     caller: Caller, session: ChatSession, direction: Literal["forward", "backward"], key: str, limit: int
-) -> tuple[list[dict[str, Any]], bool]:
-    """Messages before or after an identifier in their order, and whether there are more in that direction."""
+) -> tuple[list[Row], bool]:
+    """Return messages before or after an identifier, oldest first, and whether there are more in that direction."""
     page = inbox.messages(caller, session, Position(key=(key,) if key else ()), limit, direction)
     rows = msgspec.json.decode(page.rows)
     return (rows if direction == "forward" else rows[::-1]), bool(page.next_key)
 
 
-def one(caller: Caller, session: ChatSession, id: str) -> list[dict[str, Any]]:
-    """One message of a chat, if the caller sees it."""
+def first_unread(caller: Caller, session: ChatSession, rows: list[Row], older: bool) -> str:
+    """Return the first message of a page that the caller has not read; empty if it is on another page."""
+    position = inbox.read_position(caller, session)
+    unread = [row["id"] for row in rows if row["id"] > position and row["sender_id"] != caller.id]
+    begins_here = rows and (rows[0]["id"] <= position or not older)
+    return unread[0] if unread and begins_here else ""
+
+
+def message_row(caller: Caller, session: ChatSession, id: str) -> list[Row]:
+    """Return a message as a list of one row; empty if the caller cannot see it."""
     if not id:
         return []
     rows = inbox.messages(caller, session, Position(key=(just_before(id),)), 1, "forward").rows
@@ -251,5 +396,5 @@ def one(caller: Caller, session: ChatSession, id: str) -> list[dict[str, Any]]:
 
 
 def just_before(id: str) -> str:
-    """A text that sorts before an identifier, and after every earlier one: those of a moment differ in their end."""
+    """Return a key that sorts directly before a ULID; ULIDs of one millisecond differ in their last characters."""
     return f"{id[:-1]}{chr(ord(id[-1]) - 1)}~"

@@ -1,0 +1,187 @@
+"""Messages as the console shows them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from service import db
+from service.console import display_names
+from service.console.display_names import DisplayProfile
+from service.console.layout import Row, clip
+from service.console.times import Times
+from service.models import ChatSession, Message, MessageImage
+from service.models.callers import Caller
+from service.models.contents import IMAGE
+from service.models.inbox import PinnedPreview
+from service.models.message_images import ImageSize
+from service.models.messages import preview
+from service.translation import gettext
+from service.types import JsonValue
+
+PAGE_BYTES = 2 * db.HTML_PAGE_BYTES  # of the rows of a page: a byte of text takes up to four bytes of JSON
+CONTEXT_ROWS = 12  # messages before and after a message that is opened
+MAX_JSON = 4_000  # characters of a content that is not text but other JSON
+FORM_ID = "console "  # before the number of a form, in the `client_message_id` of its message
+GROUP_SECONDS = 300  # between messages of one sender that are shown as a group
+MAX_QUOTE = 500  # characters of a quoted text
+
+ROLES = {"user": "customer", "bot": "bot", "system": "system"}  # all other sender types are staff
+
+
+class MessageView(NamedTuple):
+    """A message on a page."""
+
+    id: str
+    text: str
+    is_json: bool  # not text but other JSON, shown unchanged
+    profile: DisplayProfile
+    role: str  # "own", "customer", "agent", "bot" or "system"
+    sent: str
+    day: str  # if this is the first message of the day, else empty
+    quote: str
+    is_private: bool
+    is_pinned: bool
+    is_edited: bool
+    is_purged: bool
+    is_hidden: bool  # deleted by the customer; visible to staff only
+    may_edit: bool
+    images: list[ImageSize]
+    number: str  # of the form that sent it, for its sender
+    is_continued: bool  # shortly after a message of the same sender and kind, so that the sender is not repeated
+
+
+class PinnedMessage(NamedTuple):
+    """A pinned message in the list at the top of a chat."""
+
+    id: str
+    name: str
+    text: str
+
+
+class Senders:
+    """The senders of messages, read with one statement per kind of sender."""
+
+    def __init__(self, messages: Iterable[tuple[str | None, ChatSession]], caller: Caller) -> None:
+        """`messages` are pairs of a sender's identifier and a session."""
+        pairs = list(messages)
+        ids, sessions = {id for id, _ in pairs}, [session for _, session in pairs]
+        self.caller = caller
+        self.users = display_names.users(ids | {session.user_id for session in sessions})
+        self.bots = display_names.bots(ids | {session.bot_id for session in sessions})
+        self.apps = display_names.apps(session.app_id for session in sessions)
+
+    def find(self, kind: str, id: str | None, session: ChatSession) -> tuple[str, DisplayProfile, str]:
+        """Return the identifier, profile and role of the sender of a message."""
+        sender = id or (session.user_id if kind == "user" else session.bot_id if kind == "bot" else "") or ""
+        profile = self.users.get(sender) or self.bots.get(sender) or self.apps[session.app_id]
+        return sender, profile, "own" if sender == self.caller.id else ROLES.get(kind, "agent")
+
+
+def pinned_messages(rows: Iterable[PinnedPreview], session: ChatSession, caller: Caller) -> list[PinnedMessage]:
+    """Return the pinned messages of one session as a caller sees them."""
+    rows = list(rows)
+    senders = Senders(((row.sender_id, session) for row in rows), caller)
+    pinned = []
+    for row in rows:
+        _, profile, role = senders.find(row.sender_type, row.sender_id, session)
+        text = _printable(preview(row.text, row.content_type))
+        pinned.append(PinnedMessage(row.id, gettext("You") if role == "own" else profile.name, text))
+    return pinned
+
+
+def views(rows: Iterable[Row], session: ChatSession, caller: Caller, times: Times) -> list[MessageView]:
+    """Return messages of one session as a caller sees them."""
+    return views_of_all([(row, session) for row in rows], caller, times)
+
+
+def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times: Times) -> list[MessageView]:
+    """Return messages as a caller sees them, each given with its session."""
+    senders = Senders(((row["sender_id"], session) for row, session in rows), caller)
+    images = MessageImage.of_messages([row["id"] for row, _ in rows if row["content_type"] == IMAGE])
+    numbers = _form_numbers([row["id"] for row, _ in rows if row["sender_id"] == caller.id])
+    views, last_day, last_sent = [], "", ""
+    last_group: tuple[object, ...] = ()
+    for row, session in rows:
+        sender, profile, role = senders.find(row["sender_type"], row["sender_id"], session)
+        text, is_json = text_of(row["content"])
+        day = times.day(row["created_at"])
+        group = session.id, sender, role, row["is_private"], row["deleted_at"] is not None
+        is_same = group == last_group and day == last_day
+        is_continued = is_same and _seconds(last_sent, row["created_at"]) < GROUP_SECONDS
+        views.append(
+            MessageView(
+                row["id"],
+                text,
+                is_json,
+                profile,
+                role,
+                row["created_at"],
+                day if day != last_day else "",
+                quoted(row["reply_snapshot"]),
+                row["is_private"],
+                row["is_pinned"],
+                row["is_edited"],
+                row["gdpr_purged"],
+                row["deleted_at"] is not None,
+                sender == caller.id and not row["gdpr_purged"] and not row["deleted_at"] and not is_json,
+                images.get(row["id"], []),
+                numbers.get(row["id"], ""),
+                is_continued,
+            )
+        )
+        last_day, last_group, last_sent = day, group, row["created_at"]
+    return views
+
+
+def _form_numbers(ids: list[str]) -> dict[str, str]:
+    """Return the numbers of the forms that sent messages, by the identifier of the message."""
+    sent = Message.select(Message.id, Message.client_message_id).where(Message.id.in_(ids)) if ids else []
+    return {message.id: (message.client_message_id or "").partition(FORM_ID)[2] for message in sent}
+
+
+def _seconds(first: str, second: str) -> float:
+    return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+
+
+def text_of(content: list[int]) -> tuple[str, bool]:
+    """Return the text of a message content, and whether it is other JSON instead of text."""
+    value = json_value(content)
+    text = value.get("text") if isinstance(value, dict) else value
+    if isinstance(text, str):
+        return _printable(text), False
+    return ("", False) if value is None else (_printable(_indented(value)), True)
+
+
+def _indented(value: object) -> str:
+    """Return indented JSON, clipped to MAX_JSON characters; the rest of a long value is not encoded."""
+    text, length = [], 0
+    for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+        text.append(part)
+        length += len(part)
+        if length > MAX_JSON:
+            break
+    return clip("".join(text), MAX_JSON)
+
+
+def quoted(snapshot: list[int]) -> str:
+    """Return the text that a reply quotes; empty if there is none."""
+    value = json_value(snapshot)
+    text = value.get("text") if isinstance(value, dict) else ""
+    if text == "" and isinstance(value, dict):
+        text = preview(text, value.get("content_type", ""))
+    return _printable(clip(text, MAX_QUOTE)) if isinstance(text, str) else ""
+
+
+def json_value(content: list[int]) -> JsonValue:
+    """Return the JSON value in a bytes column, or the integers if the bytes are not JSON."""
+    if not content:
+        return None
+    try:
+        return json.loads(bytes(content))
+    except (ValueError, RecursionError):
+        return content
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()

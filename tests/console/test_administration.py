@@ -1,0 +1,553 @@
+"""The pages of administration: apps, bots, the audit log, and the data shares of all users."""
+
+import io
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from service import db, history
+from service.console.next_step import find_next_step
+from service.models import App, AuditLog, Bot, BotAnswer, ChatSession, DataShare, User
+from service.models.audit_log import BrokenChain, VerificationTimeout
+from service.models.callers import Caller
+from service.models.canned_answers import automatic_reply
+from service.routes.console import audit_log
+from service.settings import Settings
+from service.version import VERSION
+from tests.support.access import as_form
+from tests.support.client import Client
+from tests.support.observe import nothing_changes
+from tests.support.sample_data import picture
+from tests.support.web_client import Browser, Forms
+
+pytestmark = [pytest.mark.slow, pytest.mark.database]
+
+ADMIN_PAGES = (
+    "/console/apps",
+    "/console/audit",
+    "/console/all-shares",
+    "/console/backups",
+    "/console/branding",
+    "/console/health",
+)
+RTL = "מַתָּנוֹת & <b>هدايا</b>"
+
+
+@pytest.fixture
+def browser(admin: Client) -> Browser:
+    return Browser(admin.application).signed_in(admin)
+
+
+def send(browser: Browser, path: str, **values: str) -> Any:
+    """Open a page, and submit its form that has all of these fields."""
+    browser.open(path)
+    for action, fields in Forms(browser.reply.raw.decode()).found:
+        if values.keys() - {"act"} <= fields.keys() and "csrf_token" in fields:
+            return browser.navigate("POST", action, {**fields, **values})
+    raise AssertionError(f"{path} has no form with {sorted(values)}")
+
+
+def field(browser: Browser, name: str) -> str:
+    """The value of a field of the current page."""
+    [found] = re.findall(rf'<input[^>]* name="{name}" value="([^"]*)"', browser.reply.raw.decode())
+    return unescape(found)
+
+
+@pytest.mark.parametrize("path", ADMIN_PAGES)
+def test_pages_of_administration_are_for_admins(path: str, browser: Browser, agent: Client, alice: Client) -> None:
+    assert browser.open(path).status == 200
+    assert 'id="administration"' in browser.reply.raw.decode()
+    for client in (agent, alice):
+        other = Browser(client.application).signed_in(client)
+        assert other.open(path).status == 403
+        assert 'id="administration"' not in other.reply.raw.decode()
+        assert f'href="{path}"' not in other.open("/").raw.decode()
+
+
+class TestFirstSteps:
+    def test_an_installation_without_apps_leads_to_the_page_of_apps(self, browser: Browser) -> None:
+        for path in ("/", "/console/bots", "/console/catalogue"):
+            assert browser.open(path).status == 200
+            assert "Create your first app" in browser.text
+            assert 'href="/console/apps"' in browser.reply.raw.decode()
+
+    def test_an_installation_without_bots_leads_to_the_page_of_a_new_bot(
+        self, browser: Browser, shop: App, agent: Client
+    ) -> None:
+        for visitor in (browser, Browser(agent.application).signed_in(agent)):
+            for path in ("/", "/console/bots"):
+                visitor.open(path)
+                assert "Create your first bot" in visitor.text
+                assert f'href="/console/apps/{shop.id}/new-bot"' in visitor.reply.raw.decode()
+
+    def test_customers_get_no_steps_of_administration(self, alice: Client) -> None:
+        visitor = Browser(alice.application).signed_in(alice)
+        for path in ("/", "/console/bots"):
+            assert visitor.open(path).status == 200
+            assert "Create your first" not in visitor.text
+
+    def test_there_is_no_step_when_there_is_a_bot(self, bot: Bot, admin: Client) -> None:
+        assert find_next_step(Caller(admin.user.id, "admin", None, "", None)) is None
+
+    def test_an_app_and_a_bot_are_created_from_an_empty_installation(self, browser: Browser) -> None:
+        send(browser, "/console/apps", act="add", name=RTL)
+        assert "App created." in browser.text
+        app = App.get()
+        assert app.name == RTL
+        send(browser, f"/console/apps/{app.id}/new-bot", name=RTL, tagline="First")
+        assert "Bot created." in browser.text
+        bot = Bot.get()
+        assert (bot.app_id, bot.name, bot.tagline, bot.kind, bot.status) == (app.id, RTL, "First", "bot", "published")
+        assert RTL in unescape(browser.open("/console/bots").raw.decode())
+
+
+class TestApps:
+    def test_are_created_once_if_the_form_is_sent_twice(self, browser: Browser) -> None:
+        browser.open("/console/apps")
+        [(action, fields)] = [form for form in Forms(browser.reply.raw.decode()).found if "name" in form[1]]
+        for _ in range(2):
+            browser.navigate("POST", action, {**fields, "act": "add", "name": "Second shop"})
+        assert App.select().where(App.name == "Second shop").count() == 1
+
+    def test_are_renamed(self, browser: Browser, shop: App, admin: Client) -> None:
+        send(browser, "/console/apps", act="rename", id=shop.id, name=" Renamed ")
+        assert App.get_by_id(shop.id).name == "Renamed"
+        entry = AuditLog.get(AuditLog.kind == "app_changed")
+        assert (entry.actor_id, entry.subject_id) == (admin.user.id, shop.id)
+
+    @pytest.mark.parametrize("name", ["", " ", "x" * 201])
+    def test_with_an_invalid_name_keep_the_input(self, name: str, browser: Browser) -> None:
+        with nothing_changes():
+            assert send(browser, "/console/apps", act="add", name=name).status == 400
+        assert "Name:" in browser.text
+        assert field(browser, "name") == name
+
+    def test_are_listed_in_pages(self, browser: Browser) -> None:
+        App.insert_many([{"name": f"App {number:02}"} for number in range(30)]).execute()
+        browser.open("/console/apps")
+        assert "App 24" in browser.text
+        assert "App 25" not in browser.text
+        assert "More apps" in browser.text
+
+
+class TestBots:
+    FIELDS: dict[str, str] = {
+        "name": "Hilda",
+        "slug": "hilda",
+        "tagline": "Opening hours",
+        "description": "Two\r\nlines",
+        "category": "Help",
+        "kind": "nobot",
+        "status": "draft",
+        "presence": "away",
+        "rating": "4.5",
+        "country": "de",
+        "region": "Berlin",
+        "city": "Berlin",
+        "accent_color": "#123456",
+        "brand_color": "teal",
+        "cover_url": "https://shop.example/cover.png",
+        "icon_url": "https://shop.example/icon.png",
+        "contact_email": "help@shop.example",
+        "contact_phone": "+49 30 1",
+        "contact_website": "https://shop.example/",
+        "social_links": '{"a": "https://a.example"}',
+        "is_active": "true",
+        "is_featured": "true",
+    }
+
+    def test_every_member_is_edited(self, browser: Browser, bot: Bot) -> None:
+        path = f"/console/apps/{bot.app_id}/bots/{bot.id}"
+        browser.open(path)
+        [(action, fields)] = [form for form in Forms(browser.reply.raw.decode()).found if "slug" in form[1]]
+        assert browser.navigate("POST", action, {**fields, **self.FIELDS}).status == 200
+        edited = Bot.get_by_id(bot.id)
+        expected = self.FIELDS | {"description": "Two\nlines", "country": "DE"}
+        for name in expected.keys() - {"rating", "is_active", "is_featured", "social_links"}:
+            assert getattr(edited, name) == expected[name], name
+        assert (edited.rating, edited.is_active, edited.is_featured) == (4.5, True, True)
+        shown = browser.reply.raw.decode()
+        for value in ("Two\nlines", "#123456", "4.5", '{"a":"https://a.example"}'):
+            assert value in unescape(shown), value
+
+    def test_a_box_that_is_not_ticked_is_false(self, browser: Browser, bot: Bot) -> None:
+        browser.open(f"/console/apps/{bot.app_id}/bots/{bot.id}")
+        [(action, fields)] = [form for form in Forms(browser.reply.raw.decode()).found if "slug" in form[1]]
+        del fields["is_active"]
+        browser.navigate("POST", action, fields)
+        assert not Bot.get_by_id(bot.id).is_active
+
+    def test_an_unchanged_form_changes_nothing(self, browser: Browser, bot: Bot) -> None:
+        Bot.update(social_links="[123,125]", rating=3.5, country="DE").where(Bot.id == bot.id).execute()
+        path = f"/console/apps/{bot.app_id}/bots/{bot.id}"
+        browser.open(path)
+        [(action, fields)] = [form for form in Forms(browser.reply.raw.decode()).found if "slug" in form[1]]
+        fields["social_links"] = "{}"  # a text area: its text is not among the fields
+        with nothing_changes():
+            browser.navigate("POST", action, fields)
+        assert "Saved." in browser.text
+
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("name", "", "Name:"),
+            ("rating", "many", "Rating: expected a number"),
+            ("rating", "nan", "Rating:"),
+            ("country", "Germany", "Country:"),
+            ("contact_email", "x", "Contact email:"),
+            ("contact_website", "javascript:alert(1)", "Contact website:"),
+            ("icon_url", "x", "Icon url:"),
+            ("social_links", "{", "Social links: expected JSON"),
+            ("kind", "robot", "Kind:"),
+        ],
+    )
+    @pytest.mark.parametrize("is_new", [True, False])
+    def test_invalid_members_keep_the_input(
+        self, name: str, value: str, message: str, is_new: bool, browser: Browser, bot: Bot
+    ) -> None:
+        path = f"/console/apps/{bot.app_id}/" + ("new-bot" if is_new else f"bots/{bot.id}")
+        with nothing_changes():
+            reply = send(browser, path, **{"name": "Kept", "tagline": RTL, name: value})
+        assert reply.status == 400
+        assert message in browser.text
+        assert field(browser, "tagline") == RTL
+        if name not in ("kind", "social_links"):
+            assert field(browser, name) == value
+
+    def test_are_created_once_if_the_form_is_sent_twice(self, browser: Browser, shop: App) -> None:
+        browser.open(f"/console/apps/{shop.id}/new-bot")
+        [(action, fields)] = [form for form in Forms(browser.reply.raw.decode()).found if "slug" in form[1]]
+        for _ in range(2):
+            browser.navigate("POST", action, {**fields, "name": "Twin"})
+        assert Bot.select().where(Bot.name == "Twin").count() == 1
+
+    def test_are_of_the_own_app_for_agents(self, agent: Client, other_agent: Client, bot: Bot) -> None:
+        for path in (f"/console/apps/{bot.app_id}/new-bot", f"/console/apps/{bot.app_id}/bots/{bot.id}"):
+            assert Browser(agent.application).signed_in(agent).open(path).status == 200
+            assert Browser(agent.application).signed_in(other_agent).open(path).status == 403
+
+    def test_of_another_app_are_not_found(self, browser: Browser, other_shop: App, bot: Bot) -> None:
+        assert browser.open(f"/console/apps/{other_shop.id}/bots/{bot.id}").status == 404
+
+
+class TestBotPictures:
+    @pytest.fixture
+    def path(self, bot: Bot) -> str:
+        return f"/console/apps/{bot.app_id}/bots/{bot.id}/pictures"
+
+    def upload(self, browser: Browser, path: str, kind: str, content: bytes) -> Any:
+        browser.open(path)
+        [action] = [action for action, _ in Forms(browser.reply.raw.decode()).found if f"kind={kind}&" in action]
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        body = as_form({"picture": content})
+        return browser.client.post(f"/{action}", cookie=cookie, sec_fetch_mode="navigate", **body)
+
+    @pytest.mark.parametrize(("kind", "size"), [("icon", (120, 120)), ("cover", (120, 40))])
+    def test_are_uploaded_shown_and_removed(
+        self, kind: str, size: tuple[int, int], browser: Browser, bot: Bot, path: str, alice: Client
+    ) -> None:
+        assert "There is no picture." in browser.open(path).raw.decode()
+        reply = self.upload(browser, path, kind, picture(side=120))
+        assert (reply.status, reply.headers["Location"]) == (303, f"{path}?done=picture")
+        browser.open(path)
+        [address] = re.findall(r'<img class="bot-picture" src="([^"]+)"', browser.reply.raw.decode())
+        shown = alice.get(f"/{address}")
+        assert Image.open(io.BytesIO(shown.raw)).size == size
+        browser.navigate("POST", f"{path}/removal", {"csrf_token": field(browser, "csrf_token"), "kind": kind})
+        assert "Picture removed." in browser.text
+        assert getattr(Bot.get_by_id(bot.id), f"{kind}_url") == ""
+        assert alice.get(f"/{address}").status == 404
+
+    def test_remain_when_the_profile_is_saved(self, browser: Browser, bot: Bot, path: str) -> None:
+        self.upload(browser, path, "icon", picture())
+        uploaded = Bot.get_by_id(bot.id).icon_url
+        send(browser, f"/console/apps/{bot.app_id}/bots/{bot.id}", name="New name")
+        assert "Saved." in browser.text
+        assert (Bot.get_by_id(bot.id).name, Bot.get_by_id(bot.id).icon_url) == ("New name", uploaded)
+        assert browser.client.get(f"/{uploaded}").status == 200
+
+    @pytest.mark.parametrize(("content", "status"), [(b"no picture", 415), (picture()[:60], 400), (b"", 400)])
+    def test_that_are_invalid_show_the_reason(
+        self, content: bytes, status: int, browser: Browser, path: str, bot: Bot
+    ) -> None:
+        browser.open(path)
+        with nothing_changes():
+            reply = self.upload(browser, path, "icon", content)
+        assert reply.status == status
+        assert 'role="alert"' in reply.raw.decode()
+
+    def test_need_the_csrf_token(self, browser: Browser, path: str) -> None:
+        browser.open(path)
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        body = as_form({"picture": picture()})
+        for token in ("", "&csrf_token=x"):
+            with nothing_changes():
+                target = f"/{path}?kind=icon{token}"
+                reply = browser.client.post(target, cookie=cookie, sec_fetch_mode="navigate", **body)
+            assert reply.status == 400
+
+    def test_of_other_sites_are_named_not_loaded(self, browser: Browser, path: str, bot: Bot) -> None:
+        Bot.update(cover_url="https://shop.example/cover.png").where(Bot.id == bot.id).execute()
+        html = browser.open(path).raw.decode()
+        assert "The picture is at" in html
+        assert 'src="https://shop.example' not in html
+
+
+class TestCannedAnswers:
+    @pytest.fixture
+    def path(self, bot: Bot) -> str:
+        return f"/console/apps/{bot.app_id}/bots/{bot.id}/answers"
+
+    def texts(self, bot: Bot) -> list[tuple[str, str, str]]:
+        own = BotAnswer.select().where(BotAnswer.bot_id == bot.id).order_by(BotAnswer.question)
+        return [(answer.question, answer.answer, answer.language) for answer in own]
+
+    def test_are_linked_from_the_page_of_the_bot(self, browser: Browser, bot: Bot, path: str) -> None:
+        browser.open(f"/console/apps/{bot.app_id}/bots/{bot.id}")
+        assert f'href="{path}"' in browser.reply.raw.decode()
+        browser.open(f"/console/apps/{bot.app_id}/new-bot")
+        assert "Canned answers" not in browser.text
+
+    def test_are_added_and_listed(self, browser: Browser, bot: Bot, path: str, admin: Client) -> None:
+        send(browser, path, question=RTL, answer="Two\r\nlines", language="pt-BR")
+        assert "Canned answer added." in browser.text
+        assert RTL in unescape(browser.reply.raw.decode())
+        assert self.texts(bot) == [(RTL, "Two\nlines", "pt-BR")]
+        entry = AuditLog.get(AuditLog.kind == "answer_added")
+        assert (entry.actor_id, entry.subject_id) == (admin.user.id, bot.id)
+
+    def test_are_added_once_if_the_form_is_sent_twice(self, browser: Browser, bot: Bot, path: str) -> None:
+        browser.open(path)
+        [(action, fields)] = [form for form in Forms(browser.reply.raw.decode()).found if "question" in form[1]]
+        for _ in range(2):
+            browser.navigate("POST", action, {**fields, "question": "When?", "answer": "At nine."})
+        assert self.texts(bot) == [("When?", "At nine.", "")]
+
+    def test_are_used_by_the_bot(self, browser: Browser, path: str, session: ChatSession, bot: Bot) -> None:
+        send(browser, path, question="Where is my parcel?", answer="On its way.")
+        assert automatic_reply(session, "Where is my parcel?", ["en"]) == "On its way."
+
+    def test_are_edited(self, browser: Browser, bot: Bot, path: str) -> None:
+        answer = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.", language="en")
+        send(browser, f"{path}/{answer.id}", act="save", question="Who?", answer="Ada.", language="")
+        assert "Saved." in browser.text
+        assert field(browser, "question") == "Who?"
+        assert self.texts(bot) == [("Who?", "Ada.", "")]
+
+    def test_are_deleted(self, browser: Browser, bot: Bot, path: str) -> None:
+        for name in ("Who?", "When?"):
+            answer = BotAnswer.create(bot_id=bot.id, question=name, answer="No.")
+        send(browser, f"{path}/{answer.id}", act="delete")
+        assert "Deleted." in browser.text
+        assert self.texts(bot) == [("Who?", "No.", "")]
+        assert browser.open(f"{path}/{answer.id}").status == 404
+
+    @pytest.mark.parametrize("is_new", [True, False])
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("question", "", "Question:"),
+            ("question", "x" * 501, "Question:"),
+            ("answer", " ", "Answer:"),
+            ("answer", "x" * 10_001, "Answer:"),
+            ("language", "english please", "Language:"),
+        ],
+    )
+    def test_that_are_invalid_keep_the_input(
+        self, name: str, value: str, message: str, is_new: bool, browser: Browser, bot: Bot, path: str
+    ) -> None:
+        existing = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
+        given = {"question": RTL, "answer": "Kept", "language": "en", name: value}
+        more = {} if is_new else {"act": "save"}
+        with nothing_changes():
+            reply = send(browser, path if is_new else f"{path}/{existing.id}", **given, **more)
+        assert reply.status == 400
+        assert message in browser.text
+        assert [field(browser, kept) for kept in ("question", "language")] == [given["question"], given["language"]]
+        assert re.search(rf"<textarea[^>]*>\n{given['answer']}</textarea>", reply.raw.decode())
+
+    def test_are_found_by_words_of_the_question_and_listed_in_pages(
+        self, browser: Browser, bot: Bot, path: str
+    ) -> None:
+        for number in range(30):
+            BotAnswer.create(bot_id=bot.id, question=f"Question {number:02}", answer="Yes.")
+        BotAnswer.create(bot_id=bot.id, question="Opening hours", answer="Yes.")
+        shown = browser.open(path).raw.decode()
+        assert shown.count('<li class="list-item">') == 25
+        assert "More answers" in browser.text
+        shown = browser.open(f"{path}?search=hours").raw.decode()
+        assert shown.count('<li class="list-item">') == 1
+        assert "No matching answers" not in browser.text
+        browser.open(f"{path}?search=unknown")
+        assert "No matching answers" in browser.text
+
+    def test_are_of_the_own_app_for_agents(
+        self, agent: Client, other_agent: Client, alice: Client, bot: Bot, path: str
+    ) -> None:
+        answer = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
+        for address in (path, f"{path}/{answer.id}"):
+            for client, status in ((agent, 200), (other_agent, 403), (alice, 403)):
+                assert Browser(client.application).signed_in(client).open(address).status == status
+
+
+class TestTheAuditLog:
+    def record(self, number: int, actor_id: str = "operator", kind: Any = "imported") -> None:
+        with db.write():
+            for place in range(number):
+                AuditLog.record(kind, actor_id, "", place=place)
+
+    def positions(self, browser: Browser, query: str = "") -> list[int]:
+        reply = browser.open(f"/console/audit{query}")
+        assert reply.status == 200
+        return [int(number) for number in re.findall(r'id="e-(\d+)"', reply.raw.decode())]
+
+    def test_is_listed_in_pages_newest_first(self, browser: Browser) -> None:
+        self.record(60)
+        last = AuditLog.select().count()
+        seen: list[int] = []
+        query = ""
+        while True:
+            seen += self.positions(browser, query)
+            link = re.search(r'aria-label="Pages"><a class="secondary" href="([^"]+)"', browser.reply.raw.decode())
+            if not link:
+                break
+            query = unescape(link[1])
+        assert seen == list(range(last, 0, -1))
+
+    def test_is_filtered_by_action_and_person(self, browser: Browser, alice: Client, bob: Client) -> None:
+        self.record(2, alice.user.id, "logout")
+        self.record(1, bob.user.id, "logout")
+        assert len(self.positions(browser, "?kind=logout")) == 3
+        for person in (alice.user.email, alice.user.email.upper(), alice.user.id):
+            assert len(self.positions(browser, f"?kind=logout&person={person}")) == 2
+        assert alice.user.email in browser.text
+        assert self.positions(browser, "?kind=purged") == []
+        assert "No matching entries" in browser.text
+
+    def test_is_filtered_by_local_time(self, browser: Browser, admin: Client) -> None:
+        User.update(timezone="Asia/Tokyo").where(User.id == admin.user.id).execute()
+        self.record(1)
+        position = AuditLog.select().order_by(AuditLog.position.desc()).first().position
+        AuditLog.update(created_at="2030-05-01T00:30:00.000Z").where(AuditLog.position == position).execute()
+        assert self.positions(browser, "?since=2030-05-01T09:30&until=2030-05-01T09:31") == [position]
+        assert self.positions(browser, "?since=2030-05-01T09:31") == []
+        assert position not in self.positions(browser, "?until=2030-05-01T09:29")
+
+    @pytest.mark.parametrize("query", ["kind=x", "person=x@example.com", "since=x", "until=2026"])
+    def test_shows_errors_in_filters_and_keeps_them(self, query: str, browser: Browser) -> None:
+        reply = browser.open(f"/console/audit?{query}")
+        assert reply.status == 400
+        assert 'role="alert"' in reply.raw.decode()
+        assert query.partition("=")[2] in reply.raw.decode() or query == "kind=x"
+
+    def test_is_verified(self, browser: Browser) -> None:
+        self.record(3)
+        head = AuditLog.verify()
+        assert send(browser, "/console/audit").status == 200
+        assert f"{head.position:,} entries verified. Head: {head}" in browser.text
+
+    def test_that_was_altered_is_reported(self, browser: Browser) -> None:
+        self.record(3)
+        AuditLog.update(details='{"place":9}').where(AuditLog.position == 2).execute()
+        assert send(browser, "/console/audit").status == 400
+        assert "entry 2 was altered" in browser.text
+        assert "is valid" not in browser.text
+
+    def test_is_verified_by_one_request_at_a_time(self, browser: Browser) -> None:
+        with audit_log._verifying:
+            busy = send(browser, "/console/audit")
+        assert (busy.status, busy.headers["Retry-After"]) == (503, "2")
+        assert "in progress" in browser.text
+        assert send(browser, "/console/audit").status == 200
+
+    def test_is_verified_within_a_time_limit(self, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.record(1000)
+        monkeypatch.setattr(audit_log, "VERIFY_SECONDS", -1.0)
+        assert send(browser, "/console/audit").status == 400
+        assert "cx-service audit verify" in browser.text
+        with pytest.raises(VerificationTimeout):
+            AuditLog.verify(time_limit=-1.0)
+        monkeypatch.undo()
+        assert send(browser, "/console/audit").status == 200
+
+    def test_verification_finds_a_removed_entry(self, browser: Browser) -> None:
+        self.record(3)
+        AuditLog.delete().where(AuditLog.position == 2).execute()
+        with pytest.raises(BrokenChain):
+            AuditLog.verify()
+        assert send(browser, "/console/audit").status == 400
+
+
+class TestDataSharesOfAllUsers:
+    @pytest.fixture
+    def grants(self, alice: Client, bob: Client) -> list[DataShare]:
+        return [
+            DataShare.grant(one.user.id, mcp_server_id=f"{RTL} {one.user.email}", allowed_tools='["*"]')
+            for one in (alice, bob)
+        ]
+
+    def test_are_listed_with_their_users(self, browser: Browser, grants: list[DataShare]) -> None:
+        browser.open("/console/all-shares")
+        assert all(grant.mcp_server_id in browser.text for grant in grants)
+        assert all(User.get_by_id(grant.user_id).email in browser.text for grant in grants)
+
+    def test_are_filtered_by_user(self, browser: Browser, grants: list[DataShare], alice: Client) -> None:
+        browser.open(f"/console/all-shares?person={alice.user.email}")
+        assert [grant.mcp_server_id in browser.text for grant in grants] == [True, False]
+        assert browser.open("/console/all-shares?person=x@example.com").status == 400
+        assert "No user has the e-mail address x@example.com." in browser.text
+
+    def test_are_revoked(self, browser: Browser, grants: list[DataShare], admin: Client) -> None:
+        send(browser, "/console/all-shares", id=grants[0].id)
+        assert "Access revoked." in browser.text
+        active = DataShare.select().where(DataShare.active())
+        assert [grant.id for grant in active] == [grants[1].id]
+        assert AuditLog.get(AuditLog.kind == "data_share_revoked").actor_id == admin.user.id
+        browser.open("/console/all-shares?past=true")
+        assert grants[0].mcp_server_id in browser.text
+
+    def test_are_listed_in_pages(self, browser: Browser, alice: Client) -> None:
+        for number in range(30):
+            DataShare.create(user_id=alice.user.id, mcp_server_id=f"server {number:02}", allowed_tools='["*"]')
+        browser.open("/console/all-shares")
+        assert len(re.findall(r"<h2><bdi>server \d\d</bdi></h2>", browser.reply.raw.decode())) == 25
+        assert "Older grants" in browser.text
+
+
+class TestHealth:
+    def test_has_facts_checks_and_a_text_for_every_chart(self, browser: Browser) -> None:
+        assert browser.open("/console/health").status == 200
+        html = browser.reply.raw.decode()
+        for text in (VERSION, "Last backup", "Requests per second", "Size of the database", "Checks"):
+            assert text in browser.text
+        drawings = re.findall(r'<svg [^>]*aria-labelledby="(chart-\d+)" aria-describedby="(text-\d+)"', html)
+        assert len(drawings) == html.count('<li class="panel">') == 8
+        for heading, text in drawings:
+            assert html.count(f'id="{heading}"') == html.count(f'id="{text}"') == 1
+
+    def test_draws_the_samples(self, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = history.take_sample()
+        earlier = [now._replace(at=now.at - age, pending_replies=age // 10) for age in (600, 300)]
+        monkeypatch.setattr(history, "samples", earlier)
+        browser.open("/console/health")
+        assert "The last 10 minutes" in browser.text
+        assert "Lowest 0, highest 60, mean 30." in browser.text
+
+    def test_shows_the_quick_checks_of_the_doctor(self, browser: Browser, settings: Settings) -> None:
+        if not settings.database:
+            settings.data.chmod(0o755)
+        browser.open("/console/health")
+        assert "Address" in browser.text
+        if not settings.database:
+            assert "other users can list" in browser.text
+
+    def test_is_shown_while_samples_of_the_database_fail(
+        self, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        empty = history.take_sample()._replace(database_bytes=None, pending_replies=None)
+        monkeypatch.setattr(history, "take_sample", lambda: empty)
+        assert browser.open("/console/health").status == 200
+        assert "No values yet." in browser.text
