@@ -1,59 +1,104 @@
-"""The table of contents: every operation of the service, part by part."""
+"""The operations of the service, one module per resource. `PARTS` is the order of all listings."""
 
 from collections.abc import Iterator
 
-from service.operations import Operation
+from service.api.operations import Operation
 from service.routes import (
+    api_reference,
+    apps,
     auth,
+    bot_answers,
     bots,
+    canned_replies,
     chats,
     consent,
-    conversing,
+    data_shares,
+    device,
     events,
     feedback,
     health,
+    images,
+    messages,
     notifications,
-    reference,
-    sharing,
+    setup,
     sign_in,
     updates,
     users,
 )
 from service.routes.console import account as console_account
+from service.routes.console import all_shares as console_all_shares
+from service.routes.console import apps as console_apps
+from service.routes.console import audit_log as console_audit_log
+from service.routes.console import backups as console_backups
+from service.routes.console import bot_answers as console_bot_answers
+from service.routes.console import bot_pictures as console_bot_pictures
+from service.routes.console import bot_profiles as console_bot_profiles
 from service.routes.console import bots as console_bots
+from service.routes.console import branding as console_branding
+from service.routes.console import canned_replies as console_canned_replies
 from service.routes.console import chats as console_chats
-from service.routes.console import inbox as console_inbox
-from service.routes.console import sharing as console_sharing
+from service.routes.console import data_shares as console_data_shares
+from service.routes.console import events as console_events
+from service.routes.console import feedback as console_feedback
+from service.routes.console import health as console_health
+from service.routes.console import notifications as console_notifications
+from service.routes.console import updates as console_updates
+from service.routes.console import users as console_users
 
 PARTS = (
     auth.routes,
     auth.account,
     consent.routes,
     consent.clients,
+    device.clients,
+    device.pages,
     chats.routes,
-    conversing.routes,
+    messages.routes,
+    images.routes,
     bots.routes,
+    apps.routes,
+    bot_answers.routes,
+    canned_replies.routes,
     users.routes,
-    sharing.routes,
+    users.admin,
+    data_shares.routes,
     feedback.routes,
     events.routes,
     notifications.routes,
     updates.routes,
     users.images,
+    bots.images,
     health.routes,
     sign_in.routes,
+    setup.routes,
     console_chats.routes,
-    console_inbox.routes,
+    images.console,
+    console_updates.routes,
+    console_notifications.routes,
+    console_events.routes,
+    console_feedback.routes,
+    feedback.console,
     console_bots.routes,
-    console_sharing.routes,
+    console_data_shares.routes,
     console_account.routes,
-    reference.routes,
+    console_users.routes,
+    console_apps.routes,
+    console_bot_profiles.routes,
+    console_bot_pictures.routes,
+    console_bot_answers.routes,
+    console_canned_replies.routes,
+    console_audit_log.routes,
+    console_all_shares.routes,
+    console_branding.routes,
+    console_backups.routes,
+    console_health.routes,
+    api_reference.routes,
 )
 
 
 def operations(documented_only: bool = False) -> Iterator[Operation]:
-    """All operations, or the documented ones and those that operators need."""
+    """Yield all operations, or the documented ones and those that operators need (health, metrics, avatars)."""
     for routes in PARTS:
         for operation in routes:
-            if operation.vital or not (documented_only and operation.extension):
+            if operation.always_served or not (documented_only and operation.extension):
                 yield operation

@@ -1,118 +1,209 @@
-"""Chat sessions and their messages (section 4.2 of the document; contract, sections 4 and 5)."""
+"""Chat sessions: create, list, read, assign, archive, end. Their messages are in `messages`."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
 
+from service import clock
+from service.api.operations import Routes
+from service.api.parameter_types import Cursor
 from service.db import Page
-from service.errors import PinLimitReached, UnknownStatus
-from service.models import ChatSession, Message
-from service.models import reading as inbox
-from service.models.chats import STATUSES
-from service.models.people import Caller
-from service.operations import Routes
-from service.signature import Cursor
+from service.errors import (
+    AlreadyAssigned,
+    AppNotFound,
+    AssigneeNotFound,
+    BotNotFound,
+    ConversationNotFound,
+    MessageNotFound,
+    UnknownStatus,
+)
+from service.fields import DATE_TIME, UUID, AnyUlid, AnyUuid
+from service.models import ChatSession, assignments, inbox, snoozing
+from service.models.callers import Caller
+from service.models.chats import STATUSES, check_status
+from service.models.inbox import Context, SessionOverview
+from service.models.session_filters import OWN, UNASSIGNED, SessionFilters, check_assignee
 
 routes = Routes("Chat sessions and messages", scope="chats")
 
+ANY_STATUS = "|".join(STATUSES)
+GivenUuid = Annotated[AnyUuid, Meta(min_length=1)]
 
-class MessageWindow(Struct):
-    """Which messages, and how many."""
+
+def check_statuses(text: str) -> str:
+    """Return statuses that are separated by commas unchanged. Raises ValueError."""
+    for word in text.split(","):
+        check_status(word)
+    return text
+
+
+class ChatsQuery(Struct):
+    """Filters and page size for the list of chat sessions."""
 
     cursor: Cursor = Cursor()
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    direction: Literal["forward", "backward"] = "forward"
+    limit: Annotated[int, Meta(ge=1, le=200, description="Maximum number of chat sessions to return.")] = 50
+    status: Annotated[
+        str,
+        Meta(
+            description="Return only chat sessions with this status, or one of these, separated by commas.",
+            extra_json_schema={"pattern": f"^(({ANY_STATUS})(,({ANY_STATUS}))*)?$"},
+        ),
+        check_statuses,
+    ] = ""
+    assignee: Annotated[
+        str,
+        Meta(
+            description="Return only chat sessions that are assigned to you (`me`), to no user (`none`), or to the user"
+            " with this identifier (staff only).",
+            extra_json_schema={"anyOf": [{"enum": ["", OWN, UNASSIGNED]}, UUID]},
+        ),
+        check_assignee,
+    ] = ""
+    app_id: Annotated[AnyUuid, Meta(description="Return only chat sessions of this app.")] = ""
+    bot_id: Annotated[AnyUuid, Meta(description="Return only chat sessions with this bot.")] = ""
 
-    takes_ulids: ClassVar[bool] = True
+    def filters(self, caller: Caller) -> SessionFilters:
+        """Return the conditions of the list for a caller."""
+        statuses = tuple(filter(None, self.status.split(",")))
+        assignee = caller.id if self.assignee == OWN else self.assignee
+        return SessionFilters(statuses, assignee, self.app_id, self.bot_id)
 
 
-class Deleted(Struct):
-    """The message is hidden from every surface."""
+class ContextQuery(Struct):
+    """Size of the context."""
 
-    deleted: bool
-
-
-class Pinned(Struct):
-    """The message is pinned."""
-
-    pinned: bool
+    limit: Annotated[int, Meta(ge=1, le=200, description="Maximum number of messages to return.")] = 50
 
 
-class Unpinned(Struct):
-    """The message is not pinned."""
+class Beginning(Struct):
+    """The app, bot and conversation of a new chat session."""
 
-    unpinned: bool
+    app_id: GivenUuid
+    bot_id: GivenUuid | None = None
+    conversation_id: GivenUuid | None = None
+
+
+class ReadUpTo(Struct):
+    """The last message that was read; by default the newest message."""
+
+    message_id: AnyUlid | None = None
+
+
+class Assignee(Struct):
+    """The new assignee of a chat session; null gives the chat back to its bot."""
+
+    user_id: GivenUuid | None
+    if_unassigned: Annotated[
+        bool, Meta(description="Fail with `already_assigned` if the chat session is assigned to another user.")
+    ] = False
+
+
+class Snooze(Struct):
+    """The end of a snooze."""
+
+    until: Annotated[
+        str, Meta(description="RFC 3339, in the future.", extra_json_schema=DATE_TIME), clock.read_timestamp
+    ]
 
 
 class Status(Struct):
     """The status of a chat session."""
 
-    # Only shown: other words are refused with a code of their own.
+    # The enumeration is for the OpenAPI document only: an unknown status is refused with `unknown_status`.
     status: Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
 
 
-@routes.get(
-    "/chats/{id}/messages",
-    answers=(200, 400, 401),
-    meta=("next_cursor", "page", "per_page", "total"),
-    revision=inbox.revision,
+@routes.post(
+    "/chats",
+    statuses=(201, 400, 401, 404),
+    extension=True,
+    errors=(AppNotFound, BotNotFound, ConversationNotFound),
+    example={"app_id": "28cb2155-1c83-5d6c-ad2c-ca61622ab497"},
 )
-def list_messages(caller: Caller, session: ChatSession, query: MessageWindow) -> Page[Message]:
-    """The messages of a chat session, page by page in either direction."""
-    return inbox.messages(caller, session, query.cursor, query.limit, query.direction)
+def create_chat_session(caller: Caller, body: Beginning) -> SessionOverview:
+    """Create a chat session."""
+    return inbox.overview(caller, ChatSession.start(caller, body.app_id, body.bot_id, body.conversation_id).id)
 
 
-@routes.delete("/chats/{session_id}/messages/{message_id}", answers=(200, 400, 403, 404))
-def delete_message(caller: Caller, session: ChatSession, message: Message) -> Deleted:
-    """Hide a message from its readers and from the AI; another person's, deleted by the customer, stays with staff."""
-    message.delete_by(caller, session)
-    return Deleted(True)
+@routes.get("/chats", statuses=(200, 400, 401), extension=True, meta=("next_cursor", "per_page"))
+def list_chat_sessions(caller: Caller, query: ChatsQuery) -> Page[SessionOverview]:
+    """List the chat sessions that you can read, most recent activity first."""
+    return inbox.list_sessions(caller, query.cursor, query.limit, query.filters(caller))
 
 
-@routes.post("/chats/{session_id}/messages/{message_id}/pin", answers=(200, 400, 401), raises=(PinLimitReached,))
-def pin_message(session: ChatSession, message: Message) -> Pinned:
-    """Pin a message."""
-    message.pin()
-    return Pinned(True)
+@routes.get("/chats/{id}", statuses=(200, 400, 401, 403, 404), extension=True)
+def get_chat_session(caller: Caller, session: ChatSession) -> SessionOverview:
+    """Get a chat session with its last message and unread count."""
+    return inbox.overview(caller, session.id)
 
 
-@routes.delete("/chats/{session_id}/messages/{message_id}/pin", answers=(200, 400, 401))
-def unpin_message(session: ChatSession, message: Message) -> Unpinned:
-    """Take the pin off a message."""
-    message.unpin()
-    return Unpinned(True)
+@routes.put(
+    "/chats/{id}/read",
+    statuses=(200, 400, 401, 403, 404),
+    extension=True,
+    errors=(MessageNotFound,),
+    example={},
+)
+def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo) -> SessionOverview:
+    """Mark a chat session as read up to a message; the position never moves backwards."""
+    return inbox.mark_read(caller, session, body.message_id)
 
 
-@routes.get("/chats/{session_id}/pinned-messages", answers=(200, 400, 401))
-def list_pinned_messages(caller: Caller, session: ChatSession) -> Annotated[Raw, list[Message]]:
-    """The pinned messages of a chat session, newest pin first."""
-    return inbox.pinned_messages(caller, session)
+@routes.get("/chats/{id}/context", statuses=(200, 400, 401, 403, 404), extension=True, runs="slow")
+def get_chat_context(session: ChatSession, query: ContextQuery) -> Context:
+    """Get the newest messages of a chat session as an AI may see them, and the languages for the reply."""
+    return inbox.context(session, query.limit)
 
 
-@routes.post("/chats/{id}/archive", answers=(200, 400, 403, 404))
-def archive_chat_session(caller: Caller, session: ChatSession) -> Status:
-    """Put a chat session away."""
-    return Status(session.become("archived", caller))
+@routes.put(
+    "/chats/{id}/assignee",
+    statuses=(200, 400, 401, 403, 404),
+    extension=True,
+    errors=(AlreadyAssigned, AssigneeNotFound),
+    example={"user_id": None},
+)
+def assign_chat_session(caller: Caller, session: ChatSession, body: Assignee) -> SessionOverview:
+    """Assign a chat session to a member of the staff of its app, or give it back to its bot (staff only)."""
+    assignments.assign(caller, session, body.user_id, if_unassigned=body.if_unassigned)
+    return inbox.overview(caller, session.id)
 
 
-@routes.delete("/chats/{id}", answers=(200, 400, 403, 404))
-def delete_chat_session(caller: Caller, session: ChatSession) -> Status:
-    """Put a chat session away; its messages are kept."""
-    return Status(session.become("archived", caller))
-
-
-@routes.post("/chats/{id}/end", answers=(200, 400, 403, 404))
-def end_chat_session(caller: Caller, session: ChatSession) -> Status:
-    """End a chat session as resolved."""
-    return Status(session.become("resolved", caller))
+@routes.put(
+    "/chats/{id}/snooze",
+    statuses=(200, 400, 401, 403, 404),
+    extension=True,
+    example={"until": "2099-01-01T09:00:00Z"},
+)
+def snooze_chat_session(caller: Caller, session: ChatSession, body: Snooze) -> SessionOverview:
+    """Snooze a chat session until a time, or until its customer writes (staff only)."""
+    snoozing.snooze(caller, session, body.until)
+    return inbox.overview(caller, session.id)
 
 
 @routes.put(
     "/chats/{id}/status",
-    answers=(200, 400, 403, 404),
-    raises=(UnknownStatus,),
+    statuses=(200, 400, 403, 404),
+    errors=(UnknownStatus,),
     example={"status": "resolved"},
 )
 def change_chat_session_status(caller: Caller, session: ChatSession, body: Status) -> Status:
-    """Move a chat session to any status."""
-    return Status(session.become(body.status, caller))
+    """Set the status of a chat session."""
+    return Status(session.set_status(body.status, caller))
+
+
+@routes.post("/chats/{id}/archive", statuses=(200, 400, 403, 404))
+def archive_chat_session(caller: Caller, session: ChatSession) -> Status:
+    """Archive a chat session."""
+    return Status(session.set_status("archived", caller))
+
+
+@routes.post("/chats/{id}/end", statuses=(200, 400, 403, 404))
+def end_chat_session(caller: Caller, session: ChatSession) -> Status:
+    """End a chat session; its status becomes `resolved`."""
+    return Status(session.set_status("resolved", caller))
+
+
+@routes.delete("/chats/{id}", statuses=(200, 400, 403, 404))
+def delete_chat_session(caller: Caller, session: ChatSession) -> Status:
+    """Archive a chat session; its messages are kept."""
+    return Status(session.set_status("archived", caller))

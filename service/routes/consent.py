@@ -1,74 +1,83 @@
-"""How a command-line client is let in: the consent page, and what comes of it (section 4.1; contract, section 10)."""
+"""Authorization of command-line clients: the consent page, the token endpoint, and the clients of a user.
 
-from typing import Annotated, Any, Literal
+OAuth 2.0 authorization code flow with PKCE for native apps (RFC 6749, RFC 7636, RFC 8252, RFC 9207).
+"""
+
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
 from service import clock
-from service.auth import codes, consent
+from service.api.operations import MAX_FORM, PREFIX, Routes
+from service.api.parameter_types import Form, HtmlPage, OAuthBody, RequestInfo
+from service.auth import authorization_codes, consent, device_codes
 from service.auth.consent import ConsentRequest
 from service.errors import (
+    AccessDenied,
+    AuthorizationPending,
+    ExpiredToken,
     InstallLimitReached,
     InvalidClient,
     InvalidGrant,
     InvalidParameter,
+    SlowDown,
     StaleForm,
     UnsupportedGrantType,
 )
-from service.fields import Stamp, Uuid
+from service.fields import DateTime, Uuid
 from service.models import LoginSession, User
-from service.models.people import Caller
-from service.operations import FORM, PREFIX, Routes
+from service.models.callers import Caller
 from service.settings import Settings
-from service.signature import Bare, Form, Html, Origin
 
-# A scope that no token is ever given: only a person's own login may widen what a client may do.
+# No token is ever issued with this scope: only a login by the user may extend the access of a client.
 routes = Routes("Command-line clients", scope="consent", produces="text/html")
 clients = Routes("Command-line clients", extension=True)
 
 PAGE = "/auth/cli/authorize"
 
 
-# The parameters that each grant type requires (RFC 6749, sections 4.1.3 and 6; RFC 7636, section 4.5).
-NEEDED = {
+# The parameters that each grant type requires (RFC 6749, sections 4.1.3 and 6; RFC 7636, section 4.5; RFC 8628, 3.4).
+REQUIRED_PARAMETERS = {
     "authorization_code": ("client_id", "code", "code_verifier", "redirect_uri"),
     "refresh_token": ("refresh_token",),
+    device_codes.GRANT_TYPE: ("client_id", "device_code"),
 }
 
 
 class ConsentForm(Form):
-    """A person's answer."""
+    """The decision of the user."""
 
-    ticket: str
+    csrf_token: str
     answer: Literal["approve", "deny"]
 
 
 class TokenRequest(Form):
-    """What a client trades in (RFC 6749, sections 4.1.3 and 6)."""
+    """A request to the token endpoint (RFC 6749, sections 4.1.3 and 6; RFC 8628, section 3.4)."""
 
-    # Only shown: other words are refused with a code of their own.
-    grant_type: Annotated[str, Meta(extra_json_schema={"enum": list(NEEDED)})]
+    # The enumeration is for the OpenAPI document only: others are refused with `unsupported_grant_type`.
+    grant_type: Annotated[str, Meta(extra_json_schema={"enum": list(REQUIRED_PARAMETERS)})]
     client_id: str = ""
     code: str = ""
     code_verifier: str = ""
     redirect_uri: str = ""
     refresh_token: str = ""
+    device_code: str = ""
 
     def expect_parameters(self) -> None:
-        """Raises the error of RFC 6749, section 5.2, for a request that is incomplete or of another kind."""
+        """Raises the error of RFC 6749, section 5.2, for an incomplete request or an unsupported grant type."""
         if not self.grant_type:
             raise InvalidParameter("grant_type: required.")
-        if self.grant_type not in NEEDED:
+        if self.grant_type not in REQUIRED_PARAMETERS:
             raise UnsupportedGrantType
-        missing = [name for name in NEEDED[self.grant_type] if not getattr(self, name)]
+        missing = [name for name in REQUIRED_PARAMETERS[self.grant_type] if not getattr(self, name)]
         if missing:
             raise InvalidParameter(*(f"{name}: required." for name in missing))
-        if self.client_id not in ("service-cli", ""):
+        if self.client_id not in (consent.CLIENT_ID, ""):
             raise InvalidClient
 
 
-class TokenAnswer(Bare, omit_defaults=True):
+class TokenAnswer(OAuthBody, omit_defaults=True):
     """A pair of tokens (RFC 6749, section 5.1)."""
 
     access_token: str
@@ -78,8 +87,8 @@ class TokenAnswer(Bare, omit_defaults=True):
     scope: str = ""
 
 
-class Metadata(Bare):
-    """What OAuth clients need to know of this service (RFC 8414)."""
+class Metadata(OAuthBody):
+    """The authorization server metadata (RFC 8414)."""
 
     issuer: str
     authorization_endpoint: str
@@ -90,47 +99,59 @@ class Metadata(Bare):
     code_challenge_methods_supported: list[str]
     token_endpoint_auth_methods_supported: list[str]
     authorization_response_iss_parameter_supported: bool
+    device_authorization_endpoint: str  # RFC 8628, section 4
 
 
 class Install(Struct):
-    """A command-line client that may act for you."""
+    """A command-line client with access to your account."""
 
     id: Uuid
     install_id: str
     install_name: str
     scopes: list[str]
-    created_at: Stamp
+    created_at: DateTime
 
 
 class Revoked(Struct):
-    """The client may act no longer."""
+    """The access of the client is revoked."""
 
     revoked: bool
 
 
-@routes.get(PAGE, answers=(200, 400, 401))
-def show_consent(caller: Caller, query: ConsentRequest, origin: Origin, settings: Settings) -> Html:
-    """Ask a person whether a command-line client may act in their name."""
-    values: dict[str, Any] = {"user": User.get_by_id(caller.id), "request": query, "here": origin.path}
-    values |= {"can_answer": not settings.documented_only}  # the answer is an extension
-    values |= {"asked": consent.understand(query.scope), "target": urlsplit(query.redirect_uri).netloc}
-    return Html("consent.html", {**values, "ticket": codes.make_ticket(caller, query)})
+@routes.get(PAGE, statuses=(200, 400, 401))
+def show_consent(caller: Caller, query: ConsentRequest, request_info: RequestInfo, settings: Settings) -> HtmlPage:
+    """Show the consent page for a command-line client."""
+    return HtmlPage(
+        "consent.html",
+        {
+            "user": User.get_by_id(caller.id),
+            "request": query,
+            "address": request_info.path_and_query,
+            "can_decide": not settings.documented_only,  # the operation that takes the decision is an extension
+            "access": consent.requested_access(query.scope),
+            "target": urlsplit(query.redirect_uri).netloc,
+            "csrf_token": authorization_codes.make_csrf_token(caller, query),
+        },
+    )
 
 
-@routes.post(PAGE, answers=(200, 400, 401), extension=True, most=FORM, raises=(InstallLimitReached, StaleForm))
-def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
-    """Approve or deny what a command-line client asked for."""
+@routes.post(PAGE, statuses=(200, 400, 401), extension=True, max_body=MAX_FORM, errors=(InstallLimitReached, StaleForm))
+def answer_consent(caller: Caller, body: ConsentForm, request_info: RequestInfo) -> HtmlPage:
+    """Approve or deny the request of a command-line client."""
     granted = body.answer == "approve"
-    target = codes.answer(caller, body.ticket, granted, origin.site)
-    return Html("answered.html", {"granted": granted, "target": target})
+    target = authorization_codes.record_decision(caller, body.csrf_token, granted, request_info.base_url)
+    return HtmlPage("consent-decided.html", {"granted": granted, "target": target})
 
 
 @clients.post(
     "/auth/cli/token",
-    answers=(200, 400),
+    statuses=(200, 400),
     public=True,
-    most=FORM,
-    raises=(InvalidClient, InvalidGrant, UnsupportedGrantType),
+    max_body=MAX_FORM,
+    errors=(
+        *(InvalidClient, InvalidGrant, UnsupportedGrantType),
+        *(AuthorizationPending, SlowDown, AccessDenied, ExpiredToken),
+    ),
     example={
         "grant_type": "authorization_code",
         "client_id": "service-cli",
@@ -140,44 +161,47 @@ def answer_consent(caller: Caller, body: ConsentForm, origin: Origin) -> Html:
     },
 )
 def exchange_code(body: TokenRequest, settings: Settings) -> TokenAnswer:
-    """Trade a code or a refresh token for a pair of tokens (RFC 6749)."""
+    """Exchange an authorization code, a device code or a refresh token for a pair of tokens (RFC 6749, RFC 8628)."""
     body.expect_parameters()
     if body.grant_type == "refresh_token":
-        pair, scope = codes.refresh(body.refresh_token, settings)
+        pair, scope = authorization_codes.refresh(body.refresh_token, settings)
+    elif body.grant_type == device_codes.GRANT_TYPE:
+        pair, scope = device_codes.exchange(body.device_code, settings)
     else:
-        pair, scope = codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
-    lasting = settings.access_minutes * clock.MINUTE // clock.SECOND
-    return TokenAnswer(pair.access_token, "Bearer", lasting, pair.refresh_token, scope)
+        pair, scope = authorization_codes.exchange(body.code, body.code_verifier, body.redirect_uri, settings)
+    expires_in = settings.access_minutes * clock.MINUTE // clock.SECOND
+    return TokenAnswer(pair.access_token, "Bearer", expires_in, pair.refresh_token, scope)
 
 
-@clients.get("/.well-known/oauth-authorization-server", answers=(200,), public=True, prefix="")
-def describe_authorization(origin: Origin) -> Metadata:
-    """Where OAuth clients find what they need (RFC 8414)."""
+@clients.get("/.well-known/oauth-authorization-server", statuses=(200,), public=True, prefix="")
+def describe_authorization(request_info: RequestInfo) -> Metadata:
+    """Get the authorization server metadata (RFC 8414)."""
     return Metadata(
-        issuer=origin.site,
-        authorization_endpoint=f"{origin.site}{PREFIX}{PAGE}",
-        token_endpoint=f"{origin.site}{PREFIX}/auth/cli/token",
+        issuer=request_info.base_url,
+        authorization_endpoint=f"{request_info.base_url}{PREFIX}{PAGE}",
+        token_endpoint=f"{request_info.base_url}{PREFIX}/auth/cli/token",
         scopes_supported=sorted(consent.SCOPES),
         response_types_supported=["code"],
-        grant_types_supported=["authorization_code", "refresh_token"],
+        grant_types_supported=list(REQUIRED_PARAMETERS),
         code_challenge_methods_supported=["S256"],
         token_endpoint_auth_methods_supported=["none"],
         authorization_response_iss_parameter_supported=True,
+        device_authorization_endpoint=f"{request_info.base_url}{PREFIX}{device_codes.ENDPOINT}",
     )
 
 
-@clients.get("/users/me/installs", answers=(200, 401), scope=consent.ACCOUNT, runs="slow")
+@clients.get("/users/me/installs", statuses=(200, 401), scope=consent.ACCOUNT, runs="slow")
 def list_installs(caller: Caller) -> list[Install]:
-    """The command-line clients that may act for you, the newest first."""
+    """List the command-line clients with access to your account, newest first."""
     return [
         Install(login.id, login.install_id, login.label, login.scopes.split(), clock.timestamp(login.created_at))
         for login in LoginSession.installs_of(caller.id)
     ]
 
 
-@clients.delete("/users/me/installs/{id}", answers=(200, 400, 401, 404), scope=consent.ACCOUNT)
+@clients.delete("/users/me/installs/{id}", statuses=(200, 400, 401, 404), scope=consent.ACCOUNT)
 def revoke_install(login: LoginSession) -> Revoked:
-    """Let a command-line client act for you no longer."""
-    login.expect_install()
+    """Revoke the access of a command-line client."""
+    login.require_install()
     login.end("install_revoked")
     return Revoked(True)

@@ -1,63 +1,64 @@
-"""Events and the feed of a calendar (section 4.7 of the document; contract, section 8)."""
+"""Events, and the calendar feed (iCalendar)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
 from service import icalendar
+from service.api.operations import PREFIX, Routes
+from service.api.parameter_types import Cursor, LowerBound, Media, RequestInfo, UpperBound
+from service.api.schemas import BodyColumns
 from service.auth.consent import ACCOUNT
 from service.db import Page
 from service.errors import EventExists, FeedNotFound
 from service.models import CalendarFeed, Event
-from service.models.people import Caller
-from service.operations import PREFIX, Routes
-from service.shapes import Writes
-from service.signature import Cursor, LowerBound, Media, Origin, UpperBound
+from service.models.callers import Caller
+from service.types import JsonObject
 
 routes = Routes("Events", scope="events")
 
-WRITTEN = ("app_id", "ends_at", "is_time_sensitive", "notes", "reminder_at", "source", "source_event_id", "starts_at")
-NewEvent = Annotated[dict[str, Any], Writes(Event, "title", *WRITTEN, needed=("title",))]
-EventChanges = Annotated[dict[str, Any], Writes(Event, "title", *WRITTEN, needed=("title",), partial=True)]
+WRITABLE = ("app_id", "ends_at", "is_time_sensitive", "notes", "reminder_at", "source", "source_event_id", "starts_at")
+NewEvent = Annotated[JsonObject, BodyColumns(Event, "title", *WRITABLE, required=("title",))]
+EventChanges = Annotated[JsonObject, BodyColumns(Event, "title", *WRITABLE, required=("title",), partial=True)]
 
 
-class EventWindow(Struct):
-    """Which events, and how many."""
+class EventsQuery(Struct):
+    """Period, filter and page size for the list of events."""
 
     first: LowerBound = field(name="from", default="")
     last: UpperBound = field(name="to", default="~")
     time_sensitive_only: bool = False
     cursor: Cursor = Cursor()
-    limit: Annotated[int, Meta(ge=1, le=200)] = 25
+    limit: Annotated[int, Meta(ge=1, le=200, description="Maximum number of events to return.")] = 25
 
 
 class Cancelled(Struct):
-    """The event is gone."""
+    """The event is deleted."""
 
     deleted: bool
 
 
 class FeedAddress(Struct):
-    """Where calendar programs find your events; whoever knows the address can read them."""
+    """The secret address of your calendar feed. It needs no token: anyone with the address can read your events."""
 
     url: str
 
 
 class NoFeed(Struct):
-    """There is no feed."""
+    """The calendar feed is revoked."""
 
     revoked: bool
 
 
-class Key(Struct):
-    """What opens a feed."""
+class FeedQuery(Struct):
+    """The secret of a calendar feed."""
 
     token: Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-@routes.get("/events", answers=(200, 401), meta=("next_cursor", "page", "per_page", "total"))
-def list_events(caller: Caller, query: EventWindow) -> Page[Event]:
-    """Your events, in the order of their start."""
+@routes.get("/events", statuses=(200, 401), meta=("next_cursor", "page", "per_page", "total"))
+def list_events(caller: Caller, query: EventsQuery) -> Page[Event]:
+    """List your events by start time."""
     return Event.calendar(
         caller.id,
         query.cursor,
@@ -70,64 +71,64 @@ def list_events(caller: Caller, query: EventWindow) -> Page[Event]:
 
 @routes.post(
     "/events",
-    answers=(201, 400, 401),
+    statuses=(201, 400, 401),
     extension=True,
-    raises=(EventExists,),
+    errors=(EventExists,),
     example={"title": "Pub quiz", "starts_at": "2027-03-05T19:30:00Z", "reminder_at": "2027-03-05T18:30:00Z"},
 )
 def create_event(caller: Caller, body: NewEvent) -> Annotated[Raw, Event]:
-    """Put an event on your calendar."""
-    return Event.plan(caller.id, body)
+    """Create an event."""
+    return Event.add(caller.id, body)
 
 
-@routes.get("/events/{id}", answers=(200, 400, 403, 404), extension=True)
+@routes.get("/events/{id}", statuses=(200, 400, 403, 404), extension=True)
 def get_event(event: Event) -> Annotated[Raw, Event]:
-    """One of your events."""
+    """Get one of your events."""
     return event.rendered()
 
 
 @routes.patch(
     "/events/{id}",
-    answers=(200, 400, 403, 404),
+    statuses=(200, 400, 403, 404),
     extension=True,
-    raises=(EventExists,),
+    errors=(EventExists,),
     example={"title": "Pub quiz, final round", "notes": "Bring pencils."},
 )
 def update_event(event: Event, body: EventChanges) -> Annotated[Raw, Event]:
-    """Change some of an event; `null` clears a member."""
-    return event.change(body)
+    """Update an event; `null` clears a member."""
+    return event.edit(body)
 
 
-@routes.delete("/events/{id}", answers=(200, 400, 403, 404), extension=True)
+@routes.delete("/events/{id}", statuses=(200, 400, 403, 404), extension=True)
 def delete_event(event: Event) -> Cancelled:
-    """Take an event off your calendar for good."""
-    event.cancel()
+    """Delete an event permanently."""
+    event.remove()
     return Cancelled(True)
 
 
-@routes.post("/events/feed", answers=(200, 401), extension=True, scope=ACCOUNT)
-def renew_calendar_feed(caller: Caller, origin: Origin) -> FeedAddress:
-    """Get a new secret address of your calendar, for programs that subscribe to it; the old one ends."""
-    return FeedAddress(f"{origin.site}{PREFIX}/events.ics?token={CalendarFeed.renew(caller.id)}")
+@routes.post("/events/feed", statuses=(200, 401), extension=True, scope=ACCOUNT)
+def renew_calendar_feed(caller: Caller, request_info: RequestInfo) -> FeedAddress:
+    """Create a secret address for calendar programs to subscribe to; replaces the previous address."""
+    return FeedAddress(f"{request_info.base_url}{PREFIX}/events.ics?token={CalendarFeed.renew(caller.id)}")
 
 
-@routes.delete("/events/feed", answers=(200, 401), extension=True, scope=ACCOUNT)
+@routes.delete("/events/feed", statuses=(200, 401), extension=True, scope=ACCOUNT)
 def revoke_calendar_feed(caller: Caller) -> NoFeed:
-    """End the secret address of your calendar."""
+    """Revoke the secret address of your calendar feed."""
     CalendarFeed.revoke(caller.id)
     return NoFeed(True)
 
 
 @routes.get(
     "/events.ics",
-    answers=(200, 304, 400, 404),
+    statuses=(200, 304, 400, 404),
     extension=True,
     public=True,
     scope="",
     produces=icalendar.CONTENT_TYPE,
     runs="slow",
-    raises=(FeedNotFound,),
+    errors=(FeedNotFound,),
 )
-def get_calendar(query: Key) -> Media:
-    """The calendar behind a secret address, for programs that subscribe to it (iCalendar, RFC 5545)."""
+def get_calendar(query: FeedQuery) -> Media:
+    """Get the calendar feed of a secret address (iCalendar, RFC 5545)."""
     return Media(icalendar.calendar(Event.feed(CalendarFeed.owner(query.token))), personal=True)

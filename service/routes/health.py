@@ -1,4 +1,4 @@
-"""Whether the service lives and is ready, and how it does, for operators and their machines."""
+"""Liveness, readiness and metrics, for operators and monitoring systems."""
 
 import logging
 import threading
@@ -8,24 +8,25 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from service import db, metrics, migrations
+from service import db, metrics
+from service.api.operations import Operation, Routes
+from service.api.parameter_types import Media, RequestInfo
+from service.db import migrations
 from service.errors import NotFound, StorageUnavailable
+from service.http.client_address import is_among, metrics_networks
 from service.metrics import Family, Sample
-from service.models import DueAnswer, Moment
-from service.operations import Operation, Routes
-from service.origins import is_among, metrics_networks
+from service.models import ClockState, PendingReply
 from service.settings import Settings
-from service.signature import Media, Origin
 from service.version import VERSION
 
 log = logging.getLogger("cx.server")
 
-routes = Routes("Health", prefix="", public=True, extension=True, vital=True)
+routes = Routes("Health", prefix="", public=True, extension=True, always_served=True)
 
-PATIENCE = 2.0  # seconds in which the database has to answer
-LASTING = 1.0  # seconds for which what was found out counts, since finding it out writes, and anybody may ask
-UP = "Whether the database answers."
-LEAST_FREE = 32 * 1024 * 1024  # bytes of a disk; with less, its journal may find no room
+DATABASE_TIMEOUT = 2.0  # seconds
+READY_SECONDS = 1.0  # how long a successful check is reused: each check writes, and the operation is public
+UP = "1 if the database responds, else 0."
+MIN_FREE_BYTES = 32 * 1024 * 1024  # on the disk; with less, the journal may not fit
 
 Result = TypeVar("Result")
 
@@ -33,110 +34,113 @@ _ready_at = float("-inf")  # on the monotonic clock
 
 
 class Health(Struct):
-    """The service answers."""
+    """The state of the service."""
 
     status: str
 
 
-@routes.get("/healthz", answers=(200,))
+@routes.get("/healthz", statuses=(200,))
 def check_health() -> Health:
-    """Say that the process lives; touches nothing."""
+    """Report that the process is alive; does not use the database."""
     return Health("ok")
 
 
-@routes.get("/readyz", answers=(200, 503), runs="slow")
+@routes.get("/readyz", statuses=(200, 503), runs="slow")
 def check_readiness() -> Health:
-    """Say that the database can be written, has today's schema and room left on its disk."""
+    """Report whether the database is writable, has the current schema and has free disk space."""
     global _ready_at
-    if time.monotonic() - _ready_at > LASTING:
-        _writing.ask(try_to_write)
+    if time.monotonic() - _ready_at > READY_SECONDS:
+        _write_probe.run(try_to_write)
         _ready_at = time.monotonic()
     return Health("ready")
 
 
 @routes.get(
     "/metrics",
-    answers=(200, 304, 404),
+    statuses=(200, 304, 404),
     produces="text/plain; version=0.0.4; charset=utf-8",
     runs="slow",
-    raises=(NotFound,),
+    errors=(NotFound,),
 )
-def show_metrics(origin: Origin, settings: Settings, operations: Iterable[Operation]) -> Media:
-    """How the service does, as Prometheus reads it; for this host, or whom `--metrics-network` names."""
-    if not is_among(metrics_networks(settings.metrics_network), origin):
+def show_metrics(request_info: RequestInfo, settings: Settings, operations: Iterable[Operation]) -> Media:
+    """Get Prometheus metrics; only from this host and the networks in `--metrics-network`."""
+    if not is_among(metrics_networks(settings.metrics_network), request_info):
         raise NotFound()
-    counted = metrics.board.families((operation.name, operation.statuses) for operation in operations)
-    return Media(metrics.render([*counted, *_of_database()]).encode(), personal=True)
+    counted = metrics.shared.families((operation.name, operation.all_statuses) for operation in operations)
+    return Media(metrics.render([*counted, *_database_metrics()]).encode(), personal=True)
 
 
-class Aside:
-    """Asks the database in a thread of its own, so that nobody has to wait for it who only wants to know how it is."""
+class HealthProbe:
+    """Runs database queries in a separate thread, so that a health check returns even if the database hangs."""
 
     def __init__(self) -> None:
-        self._asking = threading.Lock()  # one at a time: it may hang for long
+        self._running = threading.Lock()  # one query at a time: it may hang
 
-    def ask(self, question: Callable[[], Result]) -> Result:
-        """What it answers within PATIENCE. Raises StorageUnavailable; the log has the reason."""
-        answers: list[Result] = []
-        faults: list[Exception] = []
-        until = time.monotonic() + PATIENCE
+    def run(self, query: Callable[[], Result]) -> Result:
+        """Return the result of a query within DATABASE_TIMEOUT.
 
-        def go() -> None:
+        Raises StorageUnavailable, and logs the reason, if the database does not respond or is not usable.
+        """
+        results: list[Result] = []
+        errors: list[Exception] = []
+        deadline = time.monotonic() + DATABASE_TIMEOUT
+
+        def run_query() -> None:
             try:
-                with db.database.until_closed():
-                    answers.append(question())
+                with db.database.disconnecting():
+                    results.append(query())
             except Exception as error:
-                faults.append(error)
+                errors.append(error)
             finally:
-                self._asking.release()
+                self._running.release()
 
-        if self._asking.acquire(timeout=PATIENCE):
-            thread = threading.Thread(target=go, name="aside", daemon=True)
+        if self._running.acquire(timeout=DATABASE_TIMEOUT):
+            thread = threading.Thread(target=run_query, name="health", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # there is no room for another one
-                self._asking.release()
+            except RuntimeError:  # no resources for another thread
+                self._running.release()
                 raise
-            thread.join(max(0.0, until - time.monotonic()))
-        if answers:
-            return answers[0]
-        if faults and not (isinstance(faults[0], db.Unusable | OSError) or db.is_unavailable(faults[0])):
-            raise faults[0]
-        log.error("the database is not as it should be: %s", faults[0] if faults else "it does not answer")
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if results:
+            return results[0]
+        if errors and not (isinstance(errors[0], db.DatabaseUnusable | OSError) or db.is_unavailable(errors[0])):
+            raise errors[0]
+        log.error("database check failed: %s", errors[0] if errors else "no response")
         raise StorageUnavailable()
 
 
-_writing, _reading = Aside(), Aside()
+_write_probe, _read_probe = HealthProbe(), HealthProbe()
 
 
 def try_to_write() -> None:
-    """Write something, all the way to the disk. Raises Unusable."""
+    """Commit a write. Raises DatabaseUnusable for an outdated schema or a nearly full disk."""
     with db.write("readyz"):
         version = migrations.version()
-        if version < len(migrations.STEPS):  # a newer one is that of an instance which was updated before this one
-            raise db.Unusable(f"its schema is {version}, older than this program's")
-        Moment.note()
-    if db.database.sizes().get("free", LEAST_FREE) < LEAST_FREE:
-        raise db.Unusable("its disk is nearly full")
+        if version < len(migrations.STEPS):  # a newer schema is valid: another instance was updated first
+            raise db.DatabaseUnusable(f"schema version {version} is older than this program requires")
+        ClockState.record()
+    if db.database.sizes().get("free", MIN_FREE_BYTES) < MIN_FREE_BYTES:
+        raise db.DatabaseUnusable("the disk is nearly full")
 
 
-def _of_database() -> Iterator[Family]:
-    """What is known of the database, which may not answer."""
+def _database_metrics() -> Iterator[Family]:
+    """Yield the metrics of the database; only `cx_database_up` if it does not respond."""
 
-    def look() -> tuple[int, int, dict[str, int]]:
-        return migrations.version(), DueAnswer.select().count(), db.database.sizes()
+    def query() -> tuple[int, int, dict[str, int]]:
+        return migrations.version(), PendingReply.select().count(), db.database.sizes()
 
     yield metrics.build_info(version=VERSION, database=db.database.kind)
     try:
-        version, due, sizes = _reading.ask(look)
+        version, pending, sizes = _read_probe.run(query)
     except StorageUnavailable:
         yield Family("cx_database_up", "gauge", UP, [Sample(0)])
         return
     yield Family("cx_database_up", "gauge", UP, [Sample(1)])
-    yield Family("cx_schema_version", "gauge", "Steps that the schema of the database has taken.", [Sample(version)])
-    yield Family("cx_bot_answers_due", "gauge", "Messages that an assistant has yet to answer.", [Sample(due)])
+    yield Family("cx_schema_version", "gauge", "Version of the database schema.", [Sample(version)])
+    yield Family("cx_bot_answers_due", "gauge", "Messages that wait for a reply of the AI.", [Sample(pending)])
     if sizes:
         free = Sample(sizes.pop("free"))
         files = [Sample(size, {"part": part}) for part, size in sizes.items()]
-        yield Family("cx_database_bytes", "gauge", "Size of the database's files.", files)
-        yield Family("cx_disk_free_bytes", "gauge", "What is left on their disk.", [free])
+        yield Family("cx_database_bytes", "gauge", "Size of the database files.", files)
+        yield Family("cx_disk_free_bytes", "gauge", "Free space on the disk of the database.", [free])

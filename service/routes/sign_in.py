@@ -1,60 +1,63 @@
-"""Signing in and out with a browser (contract, section 10)."""
+"""Sign-in and sign-out in a browser."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from service.auth import credentials, sign_in
+from service.api.operations import MAX_FORM, Routes
+from service.api.parameter_types import Form, HtmlPage, Redirect, RequestInfo
+from service.auth import credentials
+from service.console import sign_in
 from service.errors import InvalidCredentials, RateLimited, StaleForm, Unauthenticated
-from service.models.people import Caller
-from service.operations import FORM, Routes
+from service.models.callers import Caller
 from service.settings import Settings
-from service.signature import Form, Html, Moved, Origin
 
 routes = Routes("Pages", prefix="", extension=True, produces="text/html")
 
-Next = Annotated[str, Meta(description="Where to go on: a path of this site."), sign_in.own_path]
+NextPath = Annotated[str, Meta(description="Path of this site to open next."), sign_in.local_path]
 
 
-class Going(Struct):
-    """Where somebody was going."""
+class SignInQuery(Struct):
+    """The page to open after sign-in."""
 
-    next: Next = "/"
+    next: NextPath = "/"
 
 
 class SignInForm(Form):
-    """What a person signs in with."""
+    """E-mail address and password."""
 
     email: Annotated[str, Meta(min_length=1)]
     password: Annotated[str, Meta(min_length=1)]
-    ticket: str
+    csrf_token: str
 
 
 class SignOutForm(Form):
-    """Where to go on after signing out."""
+    """The page to open after sign-out."""
 
-    next: Next = "/"
-
-
-@routes.get(sign_in.PATH, answers=(200, 400), public=True)
-def show_sign_in(query: Going, origin: Origin) -> Html:
-    """Ask for an e-mail address and a password."""
-    return sign_in.form(origin, query.next)
+    next: NextPath = "/"
 
 
-@routes.post(sign_in.PATH, answers=(303, 400, 401), public=True, most=FORM, raises=(InvalidCredentials, StaleForm))
-def sign_in_browser(query: Going, body: SignInForm, origin: Origin, settings: Settings) -> Moved:
+@routes.get(sign_in.PATH, statuses=(200, 400), public=True)
+def show_sign_in(query: SignInQuery, request_info: RequestInfo) -> HtmlPage:
+    """Show the sign-in page."""
+    return sign_in.form(request_info, query.next)
+
+
+@routes.post(
+    sign_in.PATH, statuses=(303, 400, 401), public=True, max_body=MAX_FORM, errors=(InvalidCredentials, StaleForm)
+)
+def sign_in_browser(query: SignInQuery, body: SignInForm, request_info: RequestInfo, settings: Settings) -> Redirect:
     """Sign in with a browser."""
-    sign_in.expect_own_form(origin, body.ticket)
+    sign_in.expect_own_form(request_info, body.csrf_token)
     try:
-        with credentials.logging_in(body.email, body.password, origin.address, settings) as user_id:
-            return Moved(query.next, sign_in.begin(user_id, origin))
-    except (Unauthenticated, RateLimited) as refusal:
-        refusal.given = {"email": body.email}
+        with credentials.logging_in(body.email, body.password, request_info.address, settings) as user_id:
+            return Redirect(query.next, sign_in.begin(user_id, request_info))
+    except (Unauthenticated, RateLimited) as error:
+        error.form_values = {"email": body.email}
         raise
 
 
-@routes.post("/sign-out", answers=(303, 400, 401), most=FORM)
-def sign_out_browser(caller: Caller, body: SignOutForm, origin: Origin) -> Moved:
-    """Sign out."""
-    return Moved(body.next, sign_in.end(caller, origin))
+@routes.post("/sign-out", statuses=(303, 400, 401), max_body=MAX_FORM)
+def sign_out_browser(caller: Caller, body: SignOutForm, request_info: RequestInfo) -> Redirect:
+    """Sign out with a browser."""
+    return Redirect(body.next, sign_in.end(caller, request_info))

@@ -1,30 +1,35 @@
-"""Waiting for what is new, in place of asking again and again."""
+"""Updates: a long poll for changes in chat sessions and notifications."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from service import updates
+from service.api.operations import Routes
+from service.api.parameter_types import RequestInfo
 from service.errors import InvalidCursor
-from service.models.people import Caller
-from service.operations import Routes
-from service.signature import Origin
+from service.models.callers import Caller
 from service.updates import Changes
 
 routes = Routes("Updates", scope="chats", extension=True)
 
 
-class Since(Struct):
-    """From where on, and for how long."""
+class UpdatesQuery(Struct):
+    """Start position and waiting time."""
 
-    after: Annotated[str, Meta(max_length=16_384, description="From the last answer; none: say where to begin.")] = ""
-    wait: Annotated[int, Meta(ge=0, le=55, description="Seconds to wait for something to change.")] = 25
+    after: Annotated[
+        str,
+        Meta(
+            max_length=16_384, description="`after` of the previous response; if empty, returns the current position."
+        ),
+    ] = ""
+    wait: Annotated[int, Meta(ge=0, le=55, description="Maximum number of seconds to wait for a change.")] = 25
 
 
-@routes.get("/updates", answers=(200, 400, 401), raises=(InvalidCursor,))
-def await_updates(caller: Caller, query: Since, origin: Origin) -> Changes:
-    """Wait until something changes in your chat sessions or notifications, and say where."""
+@routes.get("/updates", statuses=(200, 400, 401), errors=(InvalidCursor,))
+def await_updates(caller: Caller, query: UpdatesQuery, request_info: RequestInfo) -> Changes:
+    """Wait for changes in your chat sessions or notifications (long poll)."""
     found = updates.since(caller, query.after)
-    if query.after and found.is_nothing:
-        origin.patience.wait(caller.id, updates.topics(caller), query.wait)
+    if query.after and found.is_empty:
+        request_info.long_poll.wait(caller.id, updates.topics(caller), query.wait)
     return found

@@ -1,0 +1,74 @@
+"""Data shares: grants that let MCP servers use tools on behalf of a user."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+from service.api.operations import Routes
+from service.api.schemas import BodyColumns
+from service.errors import ConversationNotFound, GrantLimitReached
+from service.fields import AnyUuid
+from service.models import DataShare
+from service.models.callers import Caller
+from service.models.data_shares import Verdict
+from service.types import JsonObject
+
+routes = Routes("Data shares", scope="data-shares")
+
+NewDataShare = Annotated[
+    JsonObject,
+    BodyColumns(DataShare, "allowed_tools", "app_id", "conversation_id", "expires_at", "mcp_server_id", "scope_meta"),
+]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class Use(Struct):
+    """The MCP server and the tool that it is about to use."""
+
+    mcp_server_id: Name
+    tool: Name
+    conversation_id: AnyUuid | None = None
+
+
+@routes.post(
+    "/data-shares",
+    statuses=(201, 400, 401, 404),
+    errors=(ConversationNotFound, GrantLimitReached),
+    example={"mcp_server_id": "weather.demo.example", "allowed_tools": ["forecast"]},
+)
+def create_data_share(caller: Caller, body: NewDataShare) -> Annotated[Raw, DataShare]:
+    """Grant an MCP server the use of tools on your behalf."""
+    return DataShare.grant(caller.id, **body).rendered()
+
+
+@routes.get("/data-shares", statuses=(200, 401))
+def list_data_shares(caller: Caller) -> Annotated[Raw, list[DataShare]]:
+    """List your active grants, newest first."""
+    return DataShare.list_active(caller.id)
+
+
+@routes.get("/data-shares/{id}", statuses=(200, 400, 403, 404))
+def get_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataShare]:
+    """Get one of your grants, active or not."""
+    grant.require_owner(caller)
+    return grant.rendered()
+
+
+@routes.delete("/data-shares/{id}", statuses=(200, 400, 403, 404))
+def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataShare]:
+    """Revoke a grant."""
+    grant.revoke(caller)
+    return grant.rendered()
+
+
+@routes.post(
+    "/data-shares/check",
+    statuses=(200, 400, 401),
+    extension=True,
+    scope="data-shares:read",
+    example={"mcp_server_id": "weather.demo.example", "tool": "forecast"},
+    runs="read",
+)
+def check_data_share(caller: Caller, body: Use) -> Verdict:
+    """Check whether an MCP server may use a tool on your behalf; for gateways, before each use."""
+    return DataShare.check_access(caller.id, body.mcp_server_id, body.tool, body.conversation_id)

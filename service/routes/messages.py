@@ -1,0 +1,193 @@
+"""Messages of chat sessions: list, send, edit, delete, pin, search."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Raw, Struct
+
+from service import clock
+from service.api.operations import Routes
+from service.api.parameter_types import Cursor, RequestInfo
+from service.db import Page
+from service.errors import (
+    ClientMessageIdReused,
+    ImageNotFound,
+    MessageGone,
+    MessageNotFound,
+    PinLimitReached,
+    SessionArchived,
+)
+from service.fields import AnyUlid
+from service.models import ChatSession, Message, inbox, search, sending
+from service.models.bot_replies import PlannedReply, ReplyOptions
+from service.models.callers import Caller
+from service.models.message_images import MESSAGE_LIMIT
+from service.settings import Settings
+from service.types import JsonValue
+
+routes = Routes("Chat sessions and messages", scope="chats")
+
+Content = Annotated[
+    JsonValue,
+    Meta(description='A JSON value, text as `{"text": …}`, or the UTF-8 bytes of JSON as an array of integers.'),
+]
+
+
+class MessagesQuery(Struct):
+    """Position, direction and page size for the list of messages."""
+
+    cursor: Cursor = Cursor()
+    limit: Annotated[int, Meta(ge=1, le=200, description="Maximum number of messages to return.")] = 50
+    direction: Annotated[
+        Literal["forward", "backward"], Meta(description="`forward`: oldest first. `backward`: newest first.")
+    ] = "forward"
+
+    takes_ulids: ClassVar[bool] = True
+
+
+def search_text(text: str) -> str:
+    """Return the text to search for. Raises ValueError for blank text."""
+    if not text.strip():
+        raise ValueError("expected a text")
+    return text
+
+
+class SearchQuery(Struct):
+    """Search text and page size."""
+
+    q: Annotated[str, Meta(min_length=1, max_length=200, description="Text to find; case-insensitive."), search_text]
+    cursor: Cursor = Cursor()
+    limit: Annotated[int, Meta(ge=1, le=100, description="Maximum number of messages to return.")] = 25
+
+
+def image_ids(ids: list[str]) -> list[str]:
+    """Return the identifiers of uploaded pictures. Raises ValueError."""
+    found = [clock.read_uuid(id) for id in ids]
+    if len(set(found)) < len(found):
+        raise ValueError("a picture is given more than once")
+    return found
+
+
+class NewMessage(Struct):
+    """A message to send. A repeated `client_message_id` sends no second message."""
+
+    content: Content
+    is_private: bool = False
+    reply_to_message_id: AnyUlid | None = None
+    client_message_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    images: Annotated[
+        list[str],
+        Meta(max_length=MESSAGE_LIMIT, description="Identifiers of uploaded pictures; `content` is their text."),
+        image_ids,
+    ] = []
+
+
+class OtherWords(Struct):
+    """The new content of a message."""
+
+    content: Content
+
+
+class Deleted(Struct):
+    """The message is deleted."""
+
+    deleted: bool
+
+
+class Pinned(Struct):
+    """The message is pinned."""
+
+    pinned: bool
+
+
+class Unpinned(Struct):
+    """The message is not pinned."""
+
+    unpinned: bool
+
+
+@routes.get(
+    "/chats/{id}/messages",
+    statuses=(200, 400, 401),
+    meta=("next_cursor", "page", "per_page", "total"),
+    revision=inbox.revision,
+)
+def list_messages(caller: Caller, session: ChatSession, query: MessagesQuery) -> Page[Message]:
+    """List the messages of a chat session."""
+    return inbox.messages(caller, session, query.cursor, query.limit, query.direction)
+
+
+@routes.get("/chats/search", statuses=(200, 400, 401), extension=True, meta=("next_cursor", "per_page"))
+def search_messages(caller: Caller, query: SearchQuery) -> Page[Message]:
+    """Search messages, newest first; a page with fewer messages than `limit` is not necessarily the last."""
+    return search.search(caller, query.q, query.cursor, query.limit)
+
+
+def draft_message(
+    caller: Caller, session: ChatSession, body: NewMessage, request_info: RequestInfo, settings: Settings
+) -> tuple[sending.Draft, ReplyOptions, PlannedReply | None]:
+    """Return the message to send, the context of the request, and the reply of the bot, if it replies."""
+    content = sending.stored_content(body.content)
+    ids = body.reply_to_message_id, body.client_message_id, tuple(body.images)
+    draft = sending.Draft(content, body.is_private, *ids)
+    options = ReplyOptions(request_info.languages, bool(settings.assistant_url))
+    return draft, options, sending.plan_bot_reply(caller, session, draft, options)
+
+
+@routes.post(
+    "/chats/{id}/messages",
+    statuses=(201, 400, 401, 403, 404),
+    extension=True,
+    prepare=draft_message,
+    errors=(ClientMessageIdReused, ImageNotFound, MessageNotFound, SessionArchived),
+    example={"content": {"text": "Hello! When will my parcel arrive?"}},
+)
+def send_message(
+    caller: Caller, session: ChatSession, prepared: tuple[sending.Draft, ReplyOptions, PlannedReply | None]
+) -> Annotated[Raw, Message]:
+    """Send a message."""
+    return sending.send(caller, session, *prepared)
+
+
+def edited_content(body: OtherWords) -> str:
+    """Return the new content of a message, as stored."""
+    return sending.stored_content(body.content)
+
+
+@routes.patch(
+    "/chats/{session_id}/messages/{message_id}",
+    statuses=(200, 400, 401, 403, 404),
+    extension=True,
+    prepare=edited_content,
+    errors=(MessageGone, PinLimitReached),
+    example={"content": {"text": "Hello! When will my two parcels arrive?"}},
+)
+def edit_message(caller: Caller, session: ChatSession, message: Message, prepared: str) -> Annotated[Raw, Message]:
+    """Edit one of your messages."""
+    return message.edit(caller, prepared)
+
+
+@routes.delete("/chats/{session_id}/messages/{message_id}", statuses=(200, 400, 403, 404))
+def delete_message(caller: Caller, session: ChatSession, message: Message) -> Deleted:
+    """Delete a message; if its sender is not the customer who deletes it, it stays visible to staff."""
+    message.delete_by(caller, session)
+    return Deleted(True)
+
+
+@routes.get("/chats/{session_id}/pinned-messages", statuses=(200, 400, 401))
+def list_pinned_messages(caller: Caller, session: ChatSession) -> Annotated[Raw, list[Message]]:
+    """List the pinned messages of a chat session, most recently pinned first."""
+    return inbox.pinned_messages(caller, session)
+
+
+@routes.post("/chats/{session_id}/messages/{message_id}/pin", statuses=(200, 400, 401), errors=(PinLimitReached,))
+def pin_message(session: ChatSession, message: Message) -> Pinned:
+    """Pin a message."""
+    message.pin()
+    return Pinned(True)
+
+
+@routes.delete("/chats/{session_id}/messages/{message_id}/pin", statuses=(200, 400, 401))
+def unpin_message(session: ChatSession, message: Message) -> Unpinned:
+    """Unpin a message."""
+    message.unpin()
+    return Unpinned(True)

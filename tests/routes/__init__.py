@@ -1,0 +1,1 @@
+"""Tests of service/routes: what the operations of the API do."""
