@@ -1,4 +1,4 @@
-"""Time and identifiers: never backwards, whatever the host's clock does."""
+"""The clock and identifiers: they never go backwards, even if the host's clock does."""
 
 import re
 import subprocess
@@ -8,21 +8,21 @@ import pytest
 
 from service import clock
 from service.models import Message
-from service.models.keeping import hold_clock
-from tests.serving import ROOT
-from tests.watching import at_once
+from service.models.clock_state import restore_clock
+from tests.support.observe import at_once
+from tests.support.paths import ROOT
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def pass_time(host_clock, *, seconds: float) -> None:
-    """Let time pass, on the host's clock too."""
+    """Let time pass, also on the clock of the host."""
     host_clock.forward(seconds=seconds)
-    host_clock.steady += int(seconds * 1e9)
+    host_clock.monotonic += int(seconds * 1e9)
 
 
 @pytest.mark.parametrize("back", [{"seconds": 0}, {"seconds": 0.001}, {"hours": 1}, {"days": 4000}])
-def test_a_clock_that_is_set_back_is_not_seen_to_go_back(host_clock, back):
+def test_time_does_not_go_backwards_when_the_clock_is_set_back(host_clock, back):
     first = clock.now()
     host_clock.back(**back)
     assert (clock.now(), clock.timestamp()) == (first, "2026-11-20T10:00:00.000Z")
@@ -31,7 +31,7 @@ def test_a_clock_that_is_set_back_is_not_seen_to_go_back(host_clock, back):
     assert clock.now() == first + clock.SECOND
 
 
-def test_a_clock_that_was_set_back_goes_on_at_half_its_speed_until_it_has_caught_up(host_clock):
+def test_time_passes_at_half_speed_until_a_clock_that_was_set_back_has_caught_up(host_clock):
     first = clock.now()
     host_clock.back(seconds=10)
     seen = []
@@ -41,11 +41,11 @@ def test_a_clock_that_was_set_back_goes_on_at_half_its_speed_until_it_has_caught
     assert seen == [number / 2 for number in range(1, 21)] + [float(number) for number in range(11, 21)]
 
 
-def test_half_of_very_little_adds_up(host_clock):
+def test_half_of_very_short_times_adds_up(host_clock):
     first = clock.now()
     host_clock.back(hours=1)
     for _ in range(10_000):
-        host_clock.steady += 10_001
+        host_clock.monotonic += 10_001
         clock.now()
     assert clock.now() == first + 50
 
@@ -64,12 +64,12 @@ print(clock.now() - moment - clock.DAY)
 """
 
 
-def test_workers_go_by_one_clock_even_if_only_one_of_them_looked_while_it_was_ahead():
+def test_workers_share_one_clock_even_if_only_one_read_it_while_it_was_ahead():
     done = subprocess.run([sys.executable, "-c", WORKER], cwd=ROOT, capture_output=True, check=True)
     assert 0 <= int(done.stdout) < clock.HOUR
 
 
-def test_a_lock_for_guessing_that_was_set_while_the_clock_was_ahead_ends(host_clock, anyone, settings):
+def test_a_login_throttle_that_began_while_the_clock_was_ahead_ends(host_clock, anyone, settings):
     guess = {"email": "eve@example.com", "password": "guessed"}
     host_clock.forward(days=365)
     statuses = [anyone.post("/auth/login", guess).status for _ in range(settings.login_failures + 1)]
@@ -80,7 +80,7 @@ def test_a_lock_for_guessing_that_was_set_while_the_clock_was_ahead_ends(host_cl
     assert statuses == [401] * settings.login_failures + [429, 429, 401]
 
 
-def test_identifiers_rise_while_the_clock_stands_still_and_when_it_is_set_back(host_clock):
+def test_identifiers_increase_while_the_clock_stands_still_and_when_it_is_set_back(host_clock):
     made = []
     for _ in range(4):
         made += [clock.ulid() for _ in range(50)]
@@ -90,7 +90,7 @@ def test_identifiers_rise_while_the_clock_stands_still_and_when_it_is_set_back(h
     assert {clock.ulid_time(identifier) for identifier in made} == {clock.now()}
 
 
-def test_identifiers_rise_with_the_clock(host_clock):
+def test_identifiers_increase_with_the_clock(host_clock):
     made = []
     for _ in range(20):
         made.append(clock.ulid())
@@ -98,27 +98,27 @@ def test_identifiers_rise_with_the_clock(host_clock):
     assert made == sorted(set(made))
 
 
-def test_identifiers_of_another_moment_do_not_disturb_those_of_now(host_clock):
+def test_identifiers_of_another_time_do_not_affect_current_ones(host_clock):
     for _ in range(20):
         before = clock.ulid()
         past = clock.ulid(clock.milliseconds("2020-01-01T00:00:00.000Z"))
         assert past < before < clock.ulid()
 
 
-def test_identifiers_of_one_past_moment_rise_too(host_clock):
+def test_identifiers_of_one_past_time_increase(host_clock):
     moment = clock.milliseconds("2020-01-01T00:00:00.000Z")
     made = [clock.ulid(moment) for _ in range(50)]
     assert made == sorted(set(made))
     assert {clock.ulid_time(identifier) for identifier in made} == {moment}
 
 
-def test_an_identifier_can_be_made_to_follow_another(host_clock):
+def test_an_identifier_can_be_required_to_be_greater_than_another(host_clock):
     newest = clock.ulid(clock.now() + clock.HOUR)
     assert clock.ulid(after=newest) > newest
     assert clock.ulid(after="01ARZ3NDEKTSV4RRFFQ69G5FAV") > "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def test_an_identifier_from_the_future_draws_no_others_with_it(host_clock):
+def test_an_identifier_from_the_future_does_not_affect_later_ones(host_clock):
     far = clock.ulid(clock.now() + clock.DAY)
     behind = {clock.ulid(after=far) for _ in range(20)}
     assert len(behind) == 20 and min(behind) > far
@@ -130,28 +130,30 @@ def test_identifiers_of_many_threads_are_all_different(host_clock):
     assert len(set(made)) == len(made) == 1600
 
 
-def test_the_clock_is_held_at_the_newest_row(host_clock):
+def test_the_clock_is_never_before_the_newest_row(host_clock):
     host_clock.back(days=1)
-    clock.not_before(clock.milliseconds("2026-11-20T10:00:00.000Z"))
+    clock.advance_to(clock.milliseconds("2026-11-20T10:00:00.000Z"))
     assert clock.timestamp() == "2026-11-20T10:00:00.000Z"
-    clock.not_before(0)
+    clock.advance_to(0)
     assert clock.timestamp() == "2026-11-20T10:00:00.000Z"
 
 
 def test_a_message_from_the_future_does_not_stop_the_clock(host_clock, alice, session, say):
     far = clock.ulid(host_clock.now + 3650 * clock.DAY)
     Message.update(id=far).where(Message.id == say().id).execute()
-    clock.forget()
-    hold_clock()
+    clock.reset()
+    restore_clock()
     assert clock.now() == host_clock.now
 
 
-def test_a_restart_on_a_host_that_was_set_back_goes_on_from_the_newest_message(host_clock, alice, session, say):
+def test_after_a_restart_with_the_clock_set_back_time_continues_from_the_newest_message(
+    host_clock, alice, session, say
+):
     host_clock.forward(minutes=50)
     newest = say()
     host_clock.back(days=4000)
-    clock.forget()
-    hold_clock()
+    clock.reset()
+    restore_clock()
     assert clock.now() == clock.ulid_time(newest.id)
 
 
@@ -164,17 +166,17 @@ def test_a_restart_on_a_host_that_was_set_back_goes_on_from_the_newest_message(h
     ],
     ids=["a guess", "a kept answer", "a probe"],
 )
-def test_a_restart_on_a_host_that_was_set_back_goes_on_from_what_was_written_last(host_clock, alice, act):
+def test_after_a_restart_with_the_clock_set_back_time_continues_from_the_latest_write(host_clock, alice, act):
     host_clock.forward(minutes=50)
     act(alice)
     newest = clock.now()
     host_clock.back(days=400)
-    clock.forget()
-    hold_clock()
+    clock.reset()
+    restore_clock()
     assert clock.now() == newest
 
 
-def test_timestamps_have_three_decimals_and_sort_as_time_does():
+def test_timestamps_have_three_decimals_and_sort_chronologically():
     moments = [0, 1, 999, 1000, 60_000, 951_782_400_000, 1_795_168_800_000, 253_402_300_799_999]
     stamps = [clock.timestamp(moment) for moment in moments]
     assert stamps == sorted(stamps)

@@ -1,17 +1,17 @@
-"""How fast the service is beside what a user would take instead, and beside what is possible: `make bench`.
+"""The benchmark: the service compared with other servers and with the theoretical limit (`make bench`).
 
-    world         the data, made by one generator for all
-    processes     servers as processes, and what they cost
-    load          wrk
-    limit         answers from memory
+    dataset       the data, generated once for all servers
+    processes     servers as processes, their processor time and memory
+    load          load generation with wrk
+    limit         a server that sends responses from memory
     peers/        the same operations on PocketBase, FastAPI and Django Ninja
-    copying       the service's rows, copied into their tables
-    contestants   how each is filled, started and asked
-    works         the lines of the table
-    measure       rounds in turn, and their medians
-    trials        the lines that are about the service alone, or about starting and memory
+    row_copy      copies the rows of the service into the tables of the other servers
+    servers       how each server is filled, started and requested
+    workloads     the operations that are measured on all servers
+    measure       alternating rounds, and their medians
+    checks        measurements of the service alone: deep pages, mixed load, start, memory, size
     report        the table
     chart         the picture
 
-`python -m tests.bench --quick ROW` runs some lines in their short form.
+`python -m tests.bench --quick ROW` runs some rows in a short form.
 """

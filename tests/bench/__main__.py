@@ -1,4 +1,4 @@
-"""Measures the service and what a user would take instead, and tells it as a table, a JSON file and a picture."""
+"""Runs the benchmark, and writes the results as a table, a JSON file and a picture."""
 
 import argparse
 import json
@@ -6,37 +6,41 @@ import shutil
 import sys
 
 from tests.bench import chart, load, report, run
-from tests.bench.contestants import PROGRAMS, ROOT
+from tests.bench.servers import PROGRAMS, ROOT
 
-FOLDER = ROOT / "build" / "bench"  # data, which are kept for the next run, and results
+FOLDER = ROOT / "build" / "bench"  # data, which is reused by the next run, and results
 TABLE, PICTURE = ROOT / "docs" / "bench.md", ROOT / "docs" / "bench.svg"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(run.ROWS)}; all unless named")
-    parser.add_argument("--quick", action="store_true", help="some of them, for a shorter time and with less data")
-    parser.add_argument("--show", action="store_true", help="show others what was seen, though it is not a whole run")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(run.ROWS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, shorter rounds and less data")
+    parser.add_argument(
+        "--show", action="store_true", help="update docs/bench.md and the picture, even from a partial run"
+    )
     flags = parser.parse_args()
     if unknown := set(flags.rows) - set(run.ROWS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    if not load.found():
-        print("The bench needs wrk; on Debian and Ubuntu: apt-get install wrk", file=sys.stderr)
+    if not load.find_wrk():
+        print("The benchmark needs wrk; on Debian and Ubuntu: apt-get install wrk", file=sys.stderr)
         return 2
     if not PROGRAMS.exists():
-        print("The bench needs its peers, which `make bench` installs", file=sys.stderr)
+        print("The benchmark needs the other servers, which `make bench` installs", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     rows = flags.rows or (run.QUICK if flags.quick else run.ROWS)
-    if run.WAITING in rows and not shutil.which("strace"):
-        print("Without strace, no disk is made to wait; on Debian and Ubuntu: apt-get install strace", file=sys.stderr)
-        rows = [row for row in rows if row != run.WAITING]
+    if run.SLOW_DISK in rows and not shutil.which("strace"):
+        print(
+            "Skipping the slow disk, which needs strace; on Debian and Ubuntu: apt-get install strace", file=sys.stderr
+        )
+        rows = [row for row in rows if row != run.SLOW_DISK]
     results = run.everything(FOLDER, rows, flags.quick)
     run.results_file(FOLDER, flags.quick).write_text(json.dumps(results, indent=2) + "\n")
     table = report.markdown(results)
     print(table)
     if flags.show or not (flags.rows or flags.quick):
-        TABLE.write_text(f"# How fast the service is\n\n![{chart.title(results)}](bench.svg)\n\n{table}")
+        TABLE.write_text(f"# Benchmark\n\n![{chart.title(results)}](bench.svg)\n\n{table}")
         PICTURE.write_text(chart.svg(results))
     return 0
 

@@ -1,6 +1,6 @@
-"""Results as a picture: a line for each piece of work, and on it what everybody takes of processor time.
+"""The results as a picture: a line per operation with the processor times of all servers.
 
-One SVG with colours for light and dark pages; it is drawn from the results alone.
+One SVG with colours for light and dark pages.
 """
 
 import math
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.sax.saxutils import escape
 
-# Name, shape and colour, on a light and on a dark page; the colours keep apart for the colour-blind, as do the shapes.
+# Name, shape, and colour on light and dark pages. Colours and shapes are distinguishable for colour-blind readers.
 MARKS = {
     "limit": ("the same bytes from memory", "ring", "#57606a", "#8b949e"),
     "service": ("cx-service", "dot", "#0969da", "#58a6ff"),
@@ -21,9 +21,9 @@ INK, SOFT, GRID = ("#1f2328", "#e6edf3"), ("#57606a", "#8b949e"), ("#d0d7de", "#
 
 
 def svg(results: dict[str, Any]) -> str:
-    """The picture."""
-    lines = [line for line in results["lines"] if "seen" in line]
-    ratios = [seen["times_cost"] for line in lines for name, seen in line["seen"].items() if name in MARKS]
+    """Returns the picture."""
+    lines = [line for line in results["lines"] if "measured" in line]
+    ratios = [result["times_cost"] for line in lines for name, result in line["measured"].items() if name in MARKS]
     low = 2 ** math.floor(math.log2(min(ratios, default=1)))
     high = 2 ** math.ceil(math.log2(max(ratios, default=2)))
     height = TOP + STEP * len(lines) + 40
@@ -52,8 +52,8 @@ def title(results: dict[str, Any]) -> str:
 
 
 def footnote(results: dict[str, Any]) -> str:
-    about = f"{results['processors']} processors, medians of rounds in turn."
-    return f"Further left is better; from line to line the time doubles. {about}"
+    about = f"{results['processors']} processors, medians of alternating rounds."
+    return f"Further left is better; the scale is logarithmic. {about}"
 
 
 def style() -> str:
@@ -64,7 +64,7 @@ def style() -> str:
 
     font = 'text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif}.title{font-size:15px;font-weight:600}'
     shapes = ".soft{font-size:12px}.ring{fill:none;stroke-width:2}.end{text-anchor:end}.middle{text-anchor:middle}"
-    # `ring` comes last, so that it stays hollow whatever its colour.
+    # `ring` is last, so that it stays hollow.
     return f"<style>{font}{rules(0)}@media(prefers-color-scheme:dark){{{rules(1)}}}{shapes}</style>"
 
 
@@ -90,12 +90,12 @@ def axis(low: float, high: float, across: Any, bottom: float) -> Iterator[str]:
 def row(line: dict[str, Any], y: float, across: Any) -> Iterator[str]:
     yield f'<text class="end" x="{LEFT - 14}" y="{y + 4:.1f}">{escape(line["title"])}</text>'
     for name in MARKS:
-        if name in line["seen"]:
-            yield mark(name, across(line["seen"][name]["times_cost"]), y)
+        if name in line["measured"]:
+            yield mark(name, across(line["measured"][name]["times_cost"]), y)
 
 
 def mark(name: str, x: float, y: float) -> str:
-    """A sign of one shape around a point."""
+    """Returns the mark of a server at a point."""
     shape = MARKS[name][1]
     if shape in ("ring", "dot"):
         return f'<circle class="{name} {shape}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'

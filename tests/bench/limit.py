@@ -1,6 +1,6 @@
-"""The limit: waitress as the service runs it, which sends answers from memory: `python -m tests.bench.limit`.
+"""The limit: waitress as the service runs it, sending responses from memory: `python -m tests.bench.limit`.
 
-Its answers are what the service has sent to the same requests, byte for byte; nothing is routed, checked or asked for.
+The responses are those of the service to the same requests, byte for byte, without routing, checks and queries.
 """
 
 import os
@@ -14,16 +14,16 @@ from typing import Any
 import waitress
 
 
-def application(answers: dict[tuple[str, bool], tuple[str, list[tuple[str, str]], bytes]]) -> Callable[..., Any]:
-    """Sends the answers by path, and whether the client has one already."""
+def application(responses: dict[tuple[str, bool], tuple[str, list[tuple[str, str]], bytes]]) -> Callable[..., Any]:
+    """Returns a WSGI application that sends responses by path and by the presence of If-None-Match."""
 
-    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         query = f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else ""
-        status, headers, body = answers[environ["PATH_INFO"] + query, "HTTP_IF_NONE_MATCH" in environ]
+        status, headers, body = responses[environ["PATH_INFO"] + query, "HTTP_IF_NONE_MATCH" in environ]
         start_response(status, headers)
         return [body]
 
-    return answer
+    return respond
 
 
 def main(file: str, port: str, workers: str, threads: str) -> None:
@@ -31,9 +31,9 @@ def main(file: str, port: str, workers: str, threads: str) -> None:
     for _ in range(int(workers) - 1):
         if os.fork() == 0:
             break
-    # The answers are ours: whoever runs this has just written them.
-    answers = pickle.loads(Path(file).read_bytes())
-    waitress.serve(application(answers), sockets=[listener], threads=int(threads), _quiet=True)
+    # The file is trusted: the benchmark has just written it.
+    responses = pickle.loads(Path(file).read_bytes())
+    waitress.serve(application(responses), sockets=[listener], threads=int(threads), _quiet=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
--- Sends the requests of a file in turn, over and over; each is its length in a line, then its bytes.
+-- Sends the requests of a file in turn, repeatedly. Each is a line with its length, followed by its bytes.
 
 local requests, turn = {}, 0
 
@@ -18,7 +18,7 @@ end
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    '\n{"requests": %d, "seconds": %f, "refused": %d, "broken": %d, "median": %f, "p99": %f}\n',
+    '\n{"requests": %d, "seconds": %f, "errors": %d, "failed": %d, "median": %f, "p99": %f}\n',
     summary.requests, summary.duration / 1e6, errors.status,
     errors.connect + errors.read + errors.write + errors.timeout,
     latency:percentile(50) / 1e3, latency:percentile(99) / 1e3

@@ -1,4 +1,4 @@
-"""Load from wrk, and what came of it."""
+"""Load generation with wrk."""
 
 import json
 import shutil
@@ -11,13 +11,13 @@ from typing import NamedTuple
 SCRIPT = Path(__file__).with_name("load.lua")
 
 
-class Seen(NamedTuple):
-    """What wrk saw; times of answers in milliseconds."""
+class Result(NamedTuple):
+    """The measurements of wrk; durations in milliseconds."""
 
     requests: int
     seconds: float
-    refused: int  # answers with a status from 400 on
-    broken: int  # connections that failed, and answers that never came
+    errors: int  # responses with a status of 400 or more
+    failed: int  # failed connections, and missing responses
     median: float
     p99: float
 
@@ -27,34 +27,34 @@ class Seen(NamedTuple):
 
 
 class Load:
-    """A load that has begun."""
+    """A running load."""
 
     def __init__(self, port: int, requests: Sequence[bytes], connections: int, seconds: int) -> None:
         with tempfile.NamedTemporaryFile(delete=False) as file:
             file.writelines(b"%d\n%s" % (len(request), request) for request in requests)
         self._requests = Path(file.name)
-        line = [found() or "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s", SCRIPT]
+        command = [find_wrk() or "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s", SCRIPT]
         self._process = subprocess.Popen(
-            [*map(str, line), f"http://127.0.0.1:{port}", "--", file.name], stdout=subprocess.PIPE, text=True
+            [*map(str, command), f"http://127.0.0.1:{port}", "--", file.name], stdout=subprocess.PIPE, text=True
         )
 
-    def seen(self) -> Seen:
-        """Wait for its end."""
+    def result(self) -> Result:
+        """Waits for the end."""
         try:
-            said, _ = self._process.communicate()
+            output, _ = self._process.communicate()
         finally:
             self._requests.unlink()
-        assert self._process.returncode == 0, said
-        return Seen(**json.loads(said.strip().rpartition("\n")[2]))
+        assert self._process.returncode == 0, output
+        return Result(**json.loads(output.strip().rpartition("\n")[2]))
 
 
-def found() -> str | None:
-    """Where wrk is."""
+def find_wrk() -> str | None:
+    """Returns the path of wrk."""
     return shutil.which("wrk")
 
 
 def request(port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
-    """A request as it goes over the wire."""
+    """Returns the bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: keep-alive"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     lines += [f"Content-Length: {len(body)}"] if body or method == "POST" else []

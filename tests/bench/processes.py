@@ -1,4 +1,4 @@
-"""Servers as processes of their own: started, waited for, always ended, and asked what they cost."""
+"""Servers as processes: start, wait, end, and measure processor time and memory."""
 
 import contextlib
 import http.client
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TICK = os.sysconf("SC_CLK_TCK")  # of the times in /proc, per second
-PATIENCE = 60  # seconds until a server must answer
+TIMEOUT = 60  # seconds, for the start of a server and for responses
 
 
-class Answer(NamedTuple):
-    """What came back."""
+class Response(NamedTuple):
+    """A response."""
 
     status: int
     headers: dict[str, str]
@@ -29,55 +29,59 @@ class Server(NamedTuple):
     pid: int
     port: int
 
-    def ask(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        """One request on a connection of its own."""
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Response:
+        """Sends a request on a new connection."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)) as connection:
             connection.request(method, path, body or None, dict(headers or {}))
-            answer = connection.getresponse()
-            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+            response = connection.getresponse()
+            return Response(
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            )
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
+    """Returns a free port of the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
-def running(line: Sequence[Any], folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server until the end of the block; `{port}` in its command line becomes a free port."""
+def running(command: Sequence[Any], folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Runs a server during the block; `{port}` in its command line becomes a free port."""
     port = free_port()
-    line = [str(word).replace("{port}", str(port)) for word in line]
+    command = [str(word).replace("{port}", str(port)) for word in command]
     with (folder / f"{port}.log").open("wb") as log:
         process = subprocess.Popen(
-            line, cwd=folder, env=clean(environment), stdout=log, stderr=log, start_new_session=True
+            command, cwd=folder, env=clean_environment(environment), stdout=log, stderr=log, start_new_session=True
         )
     try:
-        await_port(process, port, folder / f"{port}.log")
+        wait_for_port(process, port, folder / f"{port}.log")
         yield Server(process.pid, port)
     finally:
         end(process)
 
 
-def clean(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Our environment without what would change a service or a Python."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CX_", "PYTHON", "SHIV_"))}
-    return {**kept, **(more or {})}
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns the environment without variables that affect the service or Python."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CX_", "PYTHON", "SHIV_"))}
+    return {**inherited, **(more or {})}
 
 
-def await_port(process: "subprocess.Popen[bytes]", port: int, log: Path | None = None) -> None:
-    """Wait until somebody listens."""
-    begun = time.monotonic()
+def wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path | None = None) -> None:
+    """Waits until a process listens on a port."""
+    start = time.monotonic()
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             return
-        said = log.read_text(errors="replace")[-2000:] if log else ""
-        assert process.poll() is None and time.monotonic() - begun < PATIENCE, f"{process.args} does not answer: {said}"
+        output = log.read_text(errors="replace")[-2000:] if log else ""
+        assert process.poll() is None and time.monotonic() - start < TIMEOUT, (
+            f"{process.args!r} does not respond: {output}"
+        )
         time.sleep(0.005)
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and all that it has started."""
+    """Ends a process and its descendants."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -87,8 +91,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def tree(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+def descendants(pid: int) -> list[int]:
+    """Returns a process and its descendants."""
     found = [pid]
     for parent in found:
         with contextlib.suppress(OSError):
@@ -98,21 +102,21 @@ def tree(pid: int) -> list[int]:
 
 
 def processor_seconds(pid: int) -> float:
-    """The time that processors have worked for a process and all that descend from it, in user and kernel mode.
+    """Returns the processor time of a process and its descendants in seconds, in user and kernel mode.
 
-    Of those that have ended too, once their parents have noticed. In steps of 1/100 s for each process.
+    Includes descendants that have ended and were waited for. The resolution is 1/100 s per process.
     """
     ticks = 0
-    for process in tree(pid):
+    for process in descendants(pid):
         with contextlib.suppress(OSError):
-            # The name of the program, in parentheses, may hold blanks.
+            # The name of the program, in parentheses, may contain spaces.
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15]))
     return ticks / TICK
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that one process has at hand, in bytes."""
+    """Returns the resident memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmRSS:"))
     return int(kilobytes) * 1024

@@ -1,7 +1,7 @@
-"""What the service is put through on purpose, and what it must then still hold: `make torture`.
+"""Long tests of the guarantees in docs/reliability.md: crashes, full disks, wrong clocks, load (`make torture`).
 
-Each part is a module with `run(quick)`, which yields figures and raises AssertionError where a claim does not hold.
-`python -m tests.torture --quick PART` runs one of them in its short form, which the tests run too.
+Each part is a module with `run(quick)`, which yields results and raises AssertionError if a guarantee does not hold.
+`python -m tests.torture --quick PART` runs the short form of one part, as do the tests.
 """
 
 import os
@@ -9,21 +9,21 @@ import shutil
 from typing import NamedTuple
 
 PARTS = ("crashes", "disks", "clocks", "load", "writes", "hostile", "large")
-UNTRIED = "NOT TESTED: "
+NOT_TESTED = "NOT TESTED: "
 
 
 class Figure(NamedTuple):
-    """What was seen of one claim, as `docs/reliability.md` tells it."""
+    """A result of one guarantee, as in docs/reliability.md."""
 
     claim: str
-    seen: str
+    result: str
 
 
 def seed() -> int:
-    """The number that all chance begins with; the same one again repeats what a test decides, not what threads do."""
+    """Returns the seed of all random numbers. It repeats the choices of a test, but not the timing of threads."""
     return int(os.environ.get("SEED", "1"))
 
 
 def missing(program: str) -> str:
-    """Why a claim cannot be tried here, if a program is missing; else empty."""
-    return "" if shutil.which(program) else f"{UNTRIED}{program} is missing; on Debian: apt-get install {program}"
+    """Returns why a guarantee cannot be tested if a program is missing; otherwise an empty text."""
+    return "" if shutil.which(program) else f"{NOT_TESTED}{program} is missing; on Debian: apt-get install {program}"

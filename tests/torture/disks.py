@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or broken: reads go on, writes are refused and say so, and later all is well."""
+"""Full, read-only and failing disks: reads continue, writes get status 503, and recover without a restart."""
 
 import contextlib
 import http.client
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from service import db
-from tests.serving import PROGRAM, Served, ask, serving
-from tests.torture import UNTRIED, Figure, missing, seed
-from tests.torture.writers import UNBOUNDED, Crew, log_all_in, session_of, until, until_ready
+from tests.support.server_process import PROGRAM, Served, send_request, serving
+from tests.torture import NOT_TESTED, Figure, missing, seed
+from tests.torture.writers import UNBOUNDED, WriterGroup, log_in_all, session_of, wait_until, wait_until_ready
 
 NOT_STARTED = re.compile(r"^cx-service: the database cannot be used: .*\n\Z", re.M)
 READ_FAILS = ("pread64", "EIO")
@@ -35,18 +35,18 @@ ERRORS = (
 def run(quick: bool) -> Iterator[Figure]:
     yield in_folder(unwritable, 1 if quick else 10)
     if os.geteuid():
-        lacking = f"{UNTRIED}only root may mount file systems"
-        yield Figure("a file system that fills up", lacking)
-        yield Figure("a file system that turns read-only", lacking)
+        reason = f"{NOT_TESTED}only root may mount file systems"
+        yield Figure("a file system that fills up", reason)
+        yield Figure("a file system that turns read-only", reason)
     else:
         yield in_folder(filled_up, 1 if quick else 10)
         yield (
             in_folder(turned_read_only)
             if Path("/dev/loop-control").exists()
-            else Figure("a file system that turns read-only", f"{UNTRIED}there are no loop devices here")
+            else Figure("a file system that turns read-only", f"{NOT_TESTED}there are no loop devices here")
         )
-    if lacking := missing("strace"):
-        yield Figure("errors of the disk", lacking)
+    if reason := missing("strace"):
+        yield Figure("errors of the disk", reason)
     else:
         yield in_folder(errors, 1 if quick else 33)
         yield in_folder(errors_at_start, 1 if quick else 10)
@@ -58,85 +58,89 @@ def in_folder(trial: Callable[..., Figure], *arguments: int) -> Figure:
 
 
 class Readers:
-    """Two people who read lists all the time, whatever becomes of the disk."""
+    """Two clients that read lists continuously."""
 
-    def __init__(self, crew: Crew, server: Served, allowed: frozenset[int] = frozenset([200])) -> None:
+    def __init__(self, group: WriterGroup, server: Served, allowed: frozenset[int] = frozenset([200])) -> None:
         self.server, self.allowed = server, allowed
-        self.tokens = [writer.tokens["access_token"] for writer in crew.writers[:2]]
-        self.read, self.longest, self.faults = 0, 0.0, list[str]()
+        self.tokens = [writer.tokens["access_token"] for writer in group.writers[:2]]
+        self.read, self.slowest, self.errors = 0, 0.0, list[str]()
         self.statuses = Counter[int]()
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        over = threading.Event()
-        threads = [threading.Thread(target=self._read, args=(number, over)) for number in range(2)]
+        stopped = threading.Event()
+        threads = [threading.Thread(target=self._read, args=(number, stopped)) for number in range(2)]
         for thread in threads:
             thread.start()
         try:
             yield
         finally:
-            over.set()
+            stopped.set()
             for thread in threads:
                 thread.join(60)
-        assert not self.faults, self.faults[:3]
+        assert not self.errors, self.errors[:3]
 
-    def _read(self, number: int, over: threading.Event) -> None:
+    def _read(self, number: int, stopped: threading.Event) -> None:
         paths = [f"/chats/{session_of(number)}/messages", "/notifications", "/data-shares", "/events", "/chats"]
         with contextlib.closing(self.server.connect()) as connection:
-            while not over.is_set():
+            while not stopped.is_set():
                 for path in paths:
-                    begun = time.monotonic()
+                    start = time.monotonic()
                     try:
-                        answer = ask(connection, "GET", f"/api/v1{path}", token=self.tokens[number])
+                        response = send_request(connection, "GET", f"/api/v1{path}", token=self.tokens[number])
                     except (OSError, http.client.HTTPException) as error:
-                        self.faults.append(f"{path}: {error!r}")
+                        self.errors.append(f"{path}: {error!r}")
                         return
-                    self.longest = max(self.longest, time.monotonic() - begun)
+                    self.slowest = max(self.slowest, time.monotonic() - start)
                     self.read += 1
-                    self.statuses[answer.status] += 1
-                    if answer.status not in self.allowed:
-                        self.faults.append(f"{path}: {answer.status} {answer.raw!r}")
+                    self.statuses[response.status] += 1
+                    if response.status not in self.allowed:
+                        self.errors.append(f"{path}: {response.status} {response.raw!r}")
 
 
-def everybody_writes(crew: Crew) -> Callable[[], bool]:
-    """Whether every writer was told of a success since this was called."""
-    before = [writer.acknowledged for writer in crew.writers]
-    return lambda: all(writer.acknowledged > old for writer, old in zip(crew.writers, before, strict=True))
+def all_writers_succeed(group: WriterGroup) -> Callable[[], bool]:
+    """Returns a function that returns whether every writer has succeeded since this call."""
+    before = [writer.acknowledged for writer in group.writers]
+    return lambda: all(writer.acknowledged > old for writer, old in zip(group.writers, before, strict=True))
 
 
-def endure(crew: Crew, server: Served, trouble: Callable[[], contextlib.AbstractContextManager[None]]) -> str:
-    """Write and read through some trouble, during which nothing new can be stored; what was seen of it."""
-    log_all_in(crew, server)
-    readers = Readers(crew, server)
-    with crew.at_work(server), readers.at_work():
-        until(everybody_writes(crew), "nobody can write")
-        crew.longest = readers.longest = 0.0
-        before, refused = readers.read, crew.tally["refused"]
-        with trouble():
-            until(lambda: crew.tally["refused"] > refused + 10, "writes are not refused")
+def run_with_failure(
+    group: WriterGroup, server: Served, failure: Callable[[], contextlib.AbstractContextManager[None]]
+) -> str:
+    """Writes and reads while nothing can be stored. Returns a summary."""
+    log_in_all(group, server)
+    readers = Readers(group, server)
+    with group.at_work(server), readers.at_work():
+        wait_until(all_writers_succeed(group), "no writer can write")
+        group.slowest = readers.slowest = 0.0
+        before, refused = readers.read, group.counts["refused"]
+        with failure():
+            wait_until(lambda: group.counts["refused"] > refused + 10, "writes are not refused")
             time.sleep(0.5)
-            until(lambda: server.call("GET", "/readyz").status == 503, "says that it is ready")
+            wait_until(lambda: server.call("GET", "/readyz").status == 503, "/readyz still returns 200")
             assert server.call("GET", "/healthz").status == 200
-            large = server.call("POST", "/api/v1/auth/login", bytes(2**20))  # kept in a temporary file, if it can be
-            assert large.error in ((503, "storage_unavailable"), (400, "invalid_json")), large.raw  # or kept elsewhere
-        read, refused, longest = readers.read - before, crew.tally["refused"] - refused, crew.longest
-        took = until(everybody_writes(crew), "when there is room again, somebody still cannot write")
+            large = server.call(
+                "POST", "/api/v1/auth/login", bytes(2**20)
+            )  # uses a temporary file, if one can be written
+            assert large.error in ((503, "storage_unavailable"), (400, "invalid_json")), large.raw  # or memory
+        read, refused, slowest = readers.read - before, group.counts["refused"] - refused, group.slowest
+        took = wait_until(all_writers_succeed(group), "a writer cannot write after space was freed")
     assert read > 10
     assert server.process.poll() is None
-    crew.expect_stored()
-    crew.expect_answered(server)
+    group.check_stored()
+    group.check_responses(server)
     return (
-        f"{read:,} reads answered (slowest {readers.longest:.2f} s), {refused:,} writes refused with 503 "
-        f"(slowest {longest:.2f} s), all writing again {took:.2f} s later without a restart"
+        f"{read:,} reads answered (slowest {readers.slowest:.2f} s), {refused:,} writes refused with 503 "
+        f"(slowest {slowest:.2f} s), all writing again {took:.2f} s later without a restart"
     )
 
 
-# Nothing can be written.
+# No writes.
 
 
 def unwritable(folder: Path, times: int) -> Figure:
-    """No file may grow or be written to, the log and temporary files neither."""
-    crew = Crew(folder / "data", seed())
+    """Sets a limit that prevents all writes to files, including the log and temporary files."""
+    group = WriterGroup(folder / "data", seed())
 
     @contextlib.contextmanager
     def limited(server: Served) -> Iterator[None]:
@@ -148,33 +152,35 @@ def unwritable(folder: Path, times: int) -> Figure:
             if not most:
                 yield
 
-    with serving(crew.data, "--workers", "2", *UNBOUNDED) as server:
-        until_ready(server)
-        seen = [endure(crew, server, lambda: limited(server)) for _ in range(times)][-1]
+    with serving(group.data, "--workers", "2", *UNBOUNDED) as server:
+        wait_until_ready(server)
+        summary = [run_with_failure(group, server, lambda: limited(server)) for _ in range(times)][-1]
         with limited(server):
-            assert server.stop() == 0, "does not stop in order when it cannot write a log"
-    crew.expect_stored()
+            assert server.stop() == 0, "does not stop in order if it cannot write a log"
+    group.check_stored()
     claim = f"no byte can be written anywhere, logs and temporary files included, {times} times under 8 writers"
-    return Figure(claim, f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost; the last time {seen}")
+    return Figure(claim, f"0 of {group.counts['acknowledged']:,} acknowledged writes lost; the last time {summary}")
 
 
-def mounted(folder: Path, *how: str) -> contextlib.AbstractContextManager[None]:
-    """Something mounted at a folder for the length of a block."""
+def mounted(folder: Path, *options: str) -> contextlib.AbstractContextManager[None]:
+    """Mounts a file system at a folder during a block."""
 
     @contextlib.contextmanager
     def mounting() -> Iterator[None]:
         folder.mkdir(exist_ok=True)
-        subprocess.run(["mount", *how, str(folder)], check=True)
+        subprocess.run(["mount", *options, str(folder)], check=True)
         try:
             yield
         finally:
-            until(lambda: not subprocess.run(["umount", str(folder)], capture_output=True).returncode, "cannot unmount")
+            wait_until(
+                lambda: not subprocess.run(["umount", str(folder)], capture_output=True).returncode, "cannot unmount"
+            )
 
     return mounting()
 
 
 def filled_up(folder: Path, times: int) -> Figure:
-    """A small file system with the database, the log and the temporary files, which somebody else fills."""
+    """Fills a small file system with the database, the log and the temporary files."""
     place = folder / "disk"
 
     @contextlib.contextmanager
@@ -187,112 +193,118 @@ def filled_up(folder: Path, times: int) -> Figure:
         filler.unlink()
 
     with mounted(place, "-t", "tmpfs", "-o", "size=96m", "cx"):
-        crew = Crew(place / "data", seed())
-        with serving(crew.data, "--workers", "2", *UNBOUNDED, TMPDIR=str(place)) as server:
-            until_ready(server)
-            seen = [endure(crew, server, full) for _ in range(times)][-1]
+        group = WriterGroup(place / "data", seed())
+        with serving(group.data, "--workers", "2", *UNBOUNDED, TMPDIR=str(place)) as server:
+            wait_until_ready(server)
+            summary = [run_with_failure(group, server, full) for _ in range(times)][-1]
             with full():
                 assert server.stop() == 0
-        crew.expect_stored()
+        group.check_stored()
     claim = f"a file system that fills up, {times} times under 8 writers"
-    return Figure(claim, f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost; the last time {seen}")
+    return Figure(claim, f"0 of {group.counts['acknowledged']:,} acknowledged writes lost; the last time {summary}")
 
 
 def turned_read_only(folder: Path) -> Figure:
-    """An ext4 that gives up, as after an error of its disk, and is repaired.
+    """Aborts an ext4 file system, as after a disk error, and repairs it.
 
-    While it does, Linux says of a sync that is under way that it has succeeded, and throws away what was to be synced:
-    one process that only writes and syncs sees that once in forty times, two on one file once in five.
+    During the abort, Linux may report success for a sync in progress and discard its data: a single process that writes
+    and syncs sees this once in forty times, two on one file once in five. Until the repair, the service reads such data
+    from memory, and confirms a write that is repeated. So all responses from the abort on are in doubt, except that a
+    new write must be refused.
     """
     image, place = folder / "image", folder / "disk"
     with image.open("wb") as file:
         file.truncate(160 * 2**20)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
     with mounted(place, "-o", "loop", str(image)):
-        crew = Crew(place / "data", seed())
-        with serving(crew.data, "--workers", "2", *UNBOUNDED) as server:
-            until_ready(server)
-            log_all_in(crew, server)
-            readers = Readers(crew, server)
-            with crew.at_work(server), readers.at_work():
-                until(everybody_writes(crew), "nobody can write")
-                with crew.in_doubt():
-                    subprocess.run(["mount", "-o", "remount,abort", str(place)], capture_output=True)
+        group = WriterGroup(place / "data", seed())
+        with serving(group.data, "--workers", "2", *UNBOUNDED) as server:
+            wait_until_ready(server)
+            log_in_all(group, server)
+            readers = Readers(group, server)
+            with group.at_work(server), readers.at_work():
+                wait_until(all_writers_succeed(group), "no writer can write")
+                group.in_doubt = True
+                subprocess.run(["mount", "-o", "remount,abort", str(place)], capture_output=True)
                 before = readers.read
-                until(lambda: crew.tally["refused"] > 50, "writes are not refused")
-                time.sleep(0.5)
-                assert server.call("GET", "/readyz").error == (503, "storage_unavailable")
+                wait_until(lambda: group.counts["refused"] > 50, "writes are not refused")
+                for number in range(20):
+                    new = {"description": f"new {number}"}
+                    refused = server.call("POST", "/api/v1/feedback", new, readers.tokens[0])
+                    assert refused.error == (503, "storage_unavailable"), refused.raw
+                wait_until(lambda: server.call("GET", "/readyz").status == 503, "/readyz still returns 200")
                 read = readers.read - before
             assert server.stop() == 0
+            group.in_doubt = False
     assert read > 10
-    with mounted(place, "-o", "loop", str(image)):  # which replays the journal of the file system
-        crew.expect_stored()
-        with serving(crew.data, *UNBOUNDED) as server:
-            until_ready(server)
-            with crew.at_work(server):
-                until(everybody_writes(crew), "nobody can write on the repaired disk")
-            crew.expect_answered(server)
-    seen = f"{read:,} reads answered, {crew.tally['refused']:,} writes refused; after the repair all is there"
-    return Figure("an ext4 that turns read-only under 8 writers, and is repaired", seen)
+    with mounted(place, "-o", "loop", str(image)):  # replays the journal of the file system
+        group.check_stored()
+        with serving(group.data, *UNBOUNDED) as server:
+            wait_until_ready(server)
+            with group.at_work(server):
+                wait_until(all_writers_succeed(group), "a writer cannot write on the repaired disk")
+            group.check_responses(server)
+    summary = f"{read:,} reads answered, {group.counts['refused']:,} writes refused; after the repair nothing is lost"
+    return Figure("an ext4 that turns read-only under 8 writers, and is repaired", summary)
 
 
-# Errors.
+# Errors of system calls.
 
 
 def errors(folder: Path, most: int) -> Figure:
-    """Writes, syncs, truncations and reads of a running service fail for a while; then it serves again by itself."""
-    dice, crew, runs, read = random.Random(seed()), Crew(folder / "data", seed()), 0, Counter[int]()
-    chosen = ERRORS if most > 1 else [READ_FAILS, *dice.sample(ERRORS, 2)]
-    with serving(crew.data, *UNBOUNDED) as server:
-        until_ready(server)
-        log_all_in(crew, server)
-        if lacking := cannot_attach(server):
-            return Figure("errors of the disk of a running service", lacking)
+    """Makes writes, syncs, truncations and reads of a running service fail for a while; then it must recover."""
+    rng, group, runs, read = random.Random(seed()), WriterGroup(folder / "data", seed()), 0, Counter[int]()
+    chosen = ERRORS if most > 1 else [READ_FAILS, *rng.sample(ERRORS, 2)]
+    with serving(group.data, *UNBOUNDED) as server:
+        wait_until_ready(server)
+        log_in_all(group, server)
+        if reason := cannot_attach(server):
+            return Figure("errors of the disk of a running service", reason)
         for number in range(most):
             for call, error in chosen:
-                first = number + 1 if most > 1 else dice.randrange(1, 10)
-                when = dice.choice([f"{first}+", f"{first}+5", f"{first}..{first + 40}"])
+                first = number + 1 if most > 1 else rng.randrange(1, 10)
+                when = rng.choice([f"{first}+", f"{first}+5", f"{first}..{first + 40}"])
                 try:
-                    read += endure_errors(crew, server, call, f"{call}:error={error}:when={when}")
+                    read += run_with_errors(group, server, call, f"{call}:error={error}:when={when}")
                 except AssertionError as fault:
                     raise AssertionError(f"{call} {error} {when} (SEED={seed()}): {fault}") from fault
                 runs += 1
         assert "Traceback" not in server.errors, server.errors[-5000:]
         assert server.stop() == 0
-    crew.expect_stored()
-    with serving(crew.data, *UNBOUNDED) as server:
-        until_ready(server)
-        crew.expect_answered(server)
-    tally = crew.tally
-    assert tally["refused"] > runs
-    assert read[503], "no read has failed"
-    shutil.rmtree(crew.data)
+    group.check_stored()
+    with serving(group.data, *UNBOUNDED) as server:
+        wait_until_ready(server)
+        group.check_responses(server)
+    counts = group.counts
+    assert counts["refused"] > runs
+    assert read[503], "no read failed"
+    shutil.rmtree(group.data)
     return Figure(
         f"reads, writes, syncs or truncations fail in a running service, with EIO, ENOSPC or EROFS: {runs} runs",
-        f"0 of {tally['acknowledged']:,} acknowledged writes lost; {tally['refused']:,} writes and {read[503]:,} reads "
-        f"refused with 503, {read[200]:,} reads answered, no other status; after each run all wrote and read again",
+        f"0 of {counts['acknowledged']:,} acknowledged writes lost; {counts['refused']:,} writes and {read[503]:,} "
+        f"reads refused with 503, {read[200]:,} reads answered, no other status; after each run all clients succeeded",
     )
 
 
 def cannot_attach(server: Served) -> str:
-    """Why errors cannot be injected into a running process here; empty if they can."""
+    """Returns why errors cannot be injected into a running process; otherwise an empty text."""
     line = ["strace", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), "-e", "trace=none"]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
     try:
-        _, told = process.communicate(timeout=1)
+        _, errors = process.communicate(timeout=1)
     except subprocess.TimeoutExpired:
         process.terminate()
         process.communicate()
         return ""
-    return f"{UNTRIED}strace may not attach to a running process: {told.strip()}"
+    return f"{NOT_TESTED}strace may not attach to a running process: {errors.strip()}"
 
 
 @contextlib.contextmanager
-def injected(server: Served, data: Path, call: str, what: str) -> Iterator[None]:
-    """System calls of a running server on its database fail during the block."""
+def injected(server: Served, data: Path, call: str, injection: str) -> Iterator[None]:
+    """Makes system calls of a running server on its database fail during the block."""
     files = [f"-P{data / db.FILE_NAME}{end}" for end in ("", "-wal")]
-    told = ["-e", f"trace={call}", "-e", f"inject={what}"]
-    line = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), *files, *told]
+    options = ["-e", f"trace={call}", "-e", f"inject={injection}"]
+    line = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), *files, *options]
     tasks = Path(f"/proc/{server.process.pid}/task")
     with subprocess.Popen(line, stderr=subprocess.PIPE) as process:
 
@@ -302,74 +314,74 @@ def injected(server: Served, data: Path, call: str, what: str) -> Iterator[None]
             return all(found and int(found[1]) == process.pid for found in traced)
 
         try:
-            until(is_attached, "strace does not attach")
+            wait_until(is_attached, "strace does not attach")
             yield
         finally:
-            process.terminate()  # then it lets go of the server
+            process.terminate()  # strace detaches from the server
             process.wait()
 
 
-def endure_errors(crew: Crew, server: Served, call: str, what: str) -> Counter[int]:
-    """Write and read while calls fail, and see that all goes on when they no longer do; the statuses of the reads."""
+def run_with_errors(group: WriterGroup, server: Served, call: str, injection: str) -> Counter[int]:
+    """Writes and reads while calls fail, and checks the recovery. Returns the statuses of the reads."""
     reads_fail = call == READ_FAILS[0]
-    readers = Readers(crew, server, frozenset([200, 503] if reads_fail else [200]))
-    with crew.at_work(server), readers.at_work():
-        with injected(server, crew.data, call, what):
+    readers = Readers(group, server, frozenset([200, 503] if reads_fail else [200]))
+    with group.at_work(server), readers.at_work():
+        with injected(server, group.data, call, injection):
             time.sleep(0.6)
             assert server.call("GET", "/readyz").status in (200, 503)
             assert server.call("GET", "/healthz").status == 200
-        until(everybody_writes(crew), "when the disk is well again, somebody still cannot write")
-        until_ready(server)
+        wait_until(all_writers_succeed(group), "a writer cannot write after the errors")
+        wait_until_ready(server)
         readers.allowed = frozenset([200])
         before = readers.read
-        until(lambda: readers.read > before + 20 or bool(readers.faults), "nobody reads when the disk is well again")
+        wait_until(lambda: readers.read > before + 20 or bool(readers.errors), "no reads succeed after the errors")
     assert server.process.poll() is None
     return readers.statuses
 
 
 def errors_at_start(folder: Path, most: int) -> Figure:
-    """Calls fail from the first on: the service starts all the same, or says in one line why it does not."""
-    dice, crew, runs, refused_to_start = random.Random(seed()), Crew(folder / "data", seed()), 0, 0
-    with serving(crew.data, *UNBOUNDED) as server:
-        log_all_in(crew, server)
+    """Makes calls fail from the first on: the service starts, or refuses with one line."""
+    rng, group, runs, refused_to_start = random.Random(seed()), WriterGroup(folder / "data", seed()), 0, 0
+    with serving(group.data, *UNBOUNDED) as server:
+        log_in_all(group, server)
     for number in range(most):
         for call, error in ERRORS if most > 1 else [READ_FAILS]:
             first = number + 1
-            when = dice.choice([f"{first}", f"{first}+5", f"{first}..{first + 40}"])
+            when = rng.choice([f"{first}", f"{first}+5", f"{first}..{first + 40}"])
             try:
-                run_with(crew, f"{call}:error={error}:when={when}", reads_fail=(call, error) == READ_FAILS)
+                run_with(group, f"{call}:error={error}:when={when}", reads_fail=(call, error) == READ_FAILS)
             except AssertionError as fault:
                 if not NOT_STARTED.search(str(fault)):
                     raise AssertionError(f"{call} {error} {when} (SEED={seed()}): {fault}") from fault
                 refused_to_start += 1
             runs += 1
-            with serving(crew.data, *UNBOUNDED) as server:  # on a disk that is well again
-                until_ready(server)
-                crew.expect_stored()
+            with serving(group.data, *UNBOUNDED) as server:  # without errors
+                wait_until_ready(server)
+                group.check_stored()
     return Figure(
         f"the n-th write, sync, truncation or read from the start on fails with EIO, ENOSPC or EROFS: {runs} runs",
-        f"0 of {crew.tally['acknowledged']:,} acknowledged writes lost; {refused_to_start} starts refused in one line",
+        f"0 of {group.counts['acknowledged']:,} acknowledged writes lost; {refused_to_start} starts refused",
     )
 
 
 def is_up(server: Served) -> bool:
-    """Whether a server answers."""
+    """Returns whether a server responds."""
     try:
         return server.call("GET", "/healthz").status == 200
     except OSError:
         return False
 
 
-def run_with(crew: Crew, injected: str, *, reads_fail: bool) -> None:
-    """A run of the service under errors of its disk. Raises AssertionError with its one line if it does not start."""
-    files = [f"-P{crew.data / db.FILE_NAME}{end}" for end in ("", "-wal")]
+def run_with(group: WriterGroup, injected: str, *, reads_fail: bool) -> None:
+    """Runs the service under disk errors. Raises AssertionError with its error line if it does not start."""
+    files = [f"-P{group.data / db.FILE_NAME}{end}" for end in ("", "-wal")]
     strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", *files, "-e", f"inject={injected}"]
     calls = injected.partition(":")[0]
-    with serving(crew.data, *UNBOUNDED, program=[*strace, "-e", f"trace={calls}", *PROGRAM]) as server:
-        until(lambda: server.process.poll() is not None or is_up(server), "does not answer")
+    with serving(group.data, *UNBOUNDED, program=[*strace, "-e", f"trace={calls}", *PROGRAM]) as server:
+        wait_until(lambda: server.process.poll() is not None or is_up(server), "does not respond")
         assert server.process.poll() is None, server.errors
         allowed = frozenset([200, 503] if reads_fail else [200])
-        readers = Readers(crew, server, allowed)
-        with crew.at_work(server), readers.at_work():
+        readers = Readers(group, server, allowed)
+        with group.at_work(server), readers.at_work():
             time.sleep(0.6)
         assert server.process.poll() is None

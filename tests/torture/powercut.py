@@ -1,11 +1,11 @@
-"""A power cut, simulated: what a disk may hold at any moment of a run, of which every write and sync was recorded.
+"""A simulator of power failures: the possible contents of a disk at any time of a recorded run.
 
-`strace` records what the service writes, when it waits for the disk, and what it answers. At a random moment the power
-goes: what was synced is there; of what was not, each write is there, is missing, or is there in some sectors of 512
-bytes, whatever the order in which they came. A new file may be missing until its folder was synced. The disk keeps what
-it says that it keeps, and a sector is written whole or not at all.
+`strace` records the writes, syncs and responses of the service. After a power failure at a random time, all synced
+writes are there; each of the others is there, is missing, or is there in some sectors of 512 bytes, in any order. A new
+file may be missing until its folder was synced. It is assumed that the disk keeps what it has confirmed, and that a
+sector is written completely or not at all.
 
-The research behind this: SQLite's test6.c, and Jepsen's lazyfs.
+Based on SQLite's test6.c and Jepsen's lazyfs.
 """
 
 import random
@@ -19,29 +19,29 @@ CALLS = "openat,pwrite64,fsync,fdatasync,ftruncate,sendto"
 
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. )?(\w+)(.*)")
 _TARGET = re.compile(r"\((?:AT_FDCWD(?:<[^>]*>)?, )?(?:(?:\d+)<([^>]*)>|\"([^\"]*)\")(.*)")
-_ANSWER = re.compile(rb"HTTP/1\.1 2\d\d .*?\r\nX-Request-ID: ([\w.]+)\r\n", re.S)
+_RESPONSE = re.compile(rb"HTTP/1\.1 2\d\d .*?\r\nX-Request-ID: ([\w.]+)\r\n", re.S)
 
 
 def recorder(trace: Path) -> list[str]:
-    """The beginning of a command line that records what the rest of it does."""
-    told = ["-D", "-f", "-y", "-xx", "-s", "100000", "--seccomp-bpf", "-e", f"trace={CALLS}", "-e", "signal=none"]
-    return ["strace", *told, "-o", str(trace)]
+    """Returns the beginning of a command line that records the system calls of the rest."""
+    options = ["-D", "-f", "-y", "-xx", "-s", "100000", "--seccomp-bpf", "-e", f"trace={CALLS}", "-e", "signal=none"]
+    return ["strace", *options, "-o", str(trace)]
 
 
 class Step(NamedTuple):
-    """Something that happened: a call on a file, or an answer that left."""
+    """A system call on a file, or a response."""
 
-    call: str  # write, truncate, create, sync, or answer
+    call: str  # write, truncate, create, sync or response
     path: str = ""
     offset: int = 0
     data: bytes = b""
-    since: int = 0  # of a sync, the number of steps before it began: what came later it may not have covered
+    since: int = 0  # of a sync, the number of steps before it began; later ones may not be covered
 
 
 def steps_of(trace: Path, folder: Path) -> list[Step]:
-    """What happened to the files of a folder, and which requests were answered, in order."""
+    """Returns the calls on files of a folder, and the responses, in order."""
     found: list[Step] = []
-    begun: dict[str, tuple[str, int]] = {}  # of each thread, the sync that it waits for
+    start: dict[str, tuple[str, int]] = {}  # by thread, the sync in progress
     with trace.open() as lines:
         for line in lines:
             match = _LINE.match(line)
@@ -51,9 +51,9 @@ def steps_of(trace: Path, folder: Path) -> list[Step]:
             if call in ("fsync", "fdatasync"):
                 if "resumed>" not in rest:
                     path = _unhex(_TARGET.match(rest)[1]).decode()  # type: ignore[index]
-                    begun[thread] = (path, len(found))
+                    start[thread] = (path, len(found))
                 if re.search(r"= 0$", rest):
-                    path, since = begun.pop(thread)
+                    path, since = start.pop(thread)
                     found.append(Step("sync", path, since=since))
             elif "resumed>" not in rest:
                 found += [step for step in _step(call, rest) if step.path.startswith(str(folder)) or not step.path]
@@ -61,7 +61,7 @@ def steps_of(trace: Path, folder: Path) -> list[Step]:
 
 
 def _step(call: str, rest: str) -> Iterator[Step]:
-    """The step that a call is when it begins, if it is one."""
+    """Yields the step of a system call at its start, if it is one."""
     match = _TARGET.match(rest)
     if not match:
         return
@@ -73,8 +73,8 @@ def _step(call: str, rest: str) -> Iterator[Step]:
         yield Step("truncate", path, int(re.match(r", (\d+)", more)[1]))  # type: ignore[index]
     elif call == "openat" and "O_CREAT" in more:
         yield Step("create", path)
-    elif call == "sendto" and (answer := _ANSWER.match(_unhex((re.match(r', "([^"]*)"', more) or ["", ""])[1]))):
-        yield Step("answer", data=answer[1])
+    elif call == "sendto" and (response := _RESPONSE.match(_unhex((re.match(r', "([^"]*)"', more) or ["", ""])[1]))):
+        yield Step("response", data=response[1])
 
 
 def _unhex(text: str) -> bytes:
@@ -82,37 +82,37 @@ def _unhex(text: str) -> bytes:
 
 
 class _File:
-    """A file on the disk: what is surely there, and what may be."""
+    """A file on the disk: its synced content, and its pending steps."""
 
     def __init__(self, content: bytes = b"", is_linked: bool = False) -> None:
         self.content, self.is_linked = bytearray(content), is_linked
         self.pending: list[tuple[int, Step]] = []  # with the number of the step
 
     def sync(self, since: int) -> None:
-        """What came before `since` is surely there."""
+        """Applies the pending steps before `since`."""
         for _, step in (entry for entry in self.pending if entry[0] < since):
             apply(self.content, step)
         self.pending = [entry for entry in self.pending if entry[0] >= since]
 
-    def survivor(self, dice: random.Random) -> bytes | None:
-        """What a power cut leaves of it; None if it is not there."""
-        if not self.is_linked and dice.random() < 0.5:
+    def survivor(self, rng: random.Random) -> bytes | None:
+        """Returns the content after a power failure; None if the file is missing."""
+        if not self.is_linked and rng.random() < 0.5:
             return None
-        left, mood = bytearray(self.content), dice.random()
+        left, policy = bytearray(self.content), rng.random()
         for _, step in self.pending:
-            fate = dice.random() if mood < 0.6 else 0.0 if mood < 0.8 else 1.0  # some of it, nothing, or all
-            if fate > 0.66:
+            outcome = rng.random() if policy < 0.6 else 0.0 if policy < 0.8 else 1.0  # some of the steps, none, or all
+            if outcome > 0.66:
                 apply(left, step)
-            elif fate > 0.33 and step.call == "write":
+            elif outcome > 0.33 and step.call == "write":
                 for start in range(0, len(step.data), SECTOR):
-                    if dice.random() < 0.5:
+                    if rng.random() < 0.5:
                         part = step.data[start : start + SECTOR]
                         apply(left, step._replace(offset=step.offset + start, data=part))
         return bytes(left)
 
 
 def apply(content: bytearray, step: Step) -> None:
-    """Do to the content of a file what a step does."""
+    """Applies a step to the content of a file."""
     end = step.offset + len(step.data)
     if step.call == "truncate":
         del content[step.offset :]
@@ -122,22 +122,22 @@ def apply(content: bytearray, step: Step) -> None:
 
 
 def cuts(
-    steps: list[Step], before: dict[str, bytes], number: int, dice: random.Random
+    steps: list[Step], before: dict[str, bytes], number: int, rng: random.Random
 ) -> Iterator[tuple[dict[str, bytes], set[str]]]:
-    """What power cuts at random moments leave: files by name, and which requests had been answered until then.
+    """Yields the files by name after power failures at random times, and the acknowledged requests.
 
-    `before` are the files, by path, when the record begins; they are surely there.
+    `before` are the synced files, by path, at the start of the record.
     """
-    moments = sorted(dice.randrange(1, len(steps)) for _ in range(number))
+    moments = sorted(rng.randrange(1, len(steps)) for _ in range(number))
     files = {path: _File(content, is_linked=True) for path, content in before.items()}
-    answered: set[str] = set()
+    acknowledged: set[str] = set()
     for index, step in enumerate(steps):
         while moments and moments[0] == index:
             moments.pop(0)
-            left = {Path(path).name: file.survivor(dice) for path, file in files.items()}
-            yield {name: content for name, content in left.items() if content is not None}, set(answered)
-        if step.call == "answer":
-            answered.add(step.data.decode())
+            left = {Path(path).name: file.survivor(rng) for path, file in files.items()}
+            yield {name: content for name, content in left.items() if content is not None}, set(acknowledged)
+        if step.call == "response":
+            acknowledged.add(step.data.decode())
         elif step.call == "sync":
             for path, file in files.items():
                 file.is_linked |= str(Path(path).parent) == step.path

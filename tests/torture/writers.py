@@ -1,13 +1,12 @@
-"""Eight people who write at the same time, each of whom remembers what was acknowledged; and what must then be true.
+"""Eight concurrent writers that record the acknowledged writes, and the checks of the database afterwards.
 
-A write whose answer was lost or refused is in doubt: it may be there or not, but wholly, and never twice.
+A write whose response was lost or had status 503 is in doubt: it was stored completely or not at all, and never twice.
 """
 
 import contextlib
 import functools
 import http.client
 import json
-import math
 import random
 import threading
 import time
@@ -17,21 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from service import clock, db
-from tests.conftest import PASSWORD, PASSWORD_HASH, Reply
-from tests.serving import APP, Record, Served, ask, fill
+from tests.support.client import Reply
+from tests.support.passwords import PASSWORD, PASSWORD_HASH
+from tests.support.server_process import APP, Record, Served, fill, send_request
 
 CUSTOMERS, AGENTS = 4, 4
 WRITERS = CUSTOMERS + AGENTS
-OVER = {"resolved", "ended", "closed"}
-PINS = 5  # that one writer keeps; far below the limit of a session
-CREATED = {  # what has a name that its writer gave it: where the name is stored
+ENDED = {"resolved", "ended", "closed"}
+PINS = 5  # of one writer; far below the limit of a chat session
+CREATED = {  # rows that store a name chosen by the writer: the query of names and identifiers
     "message": "SELECT client_message_id, id FROM message",
     "feedback": "SELECT description, id FROM feedback",
     "data_share": "SELECT mcp_server_id, id FROM data_share",
     "event": "SELECT source_event_id, id FROM event",
 }
-PATIENCE = 60.0  # seconds until whatever is waited for will never come
-UNBOUNDED = [f"--login-failures{of}=1000000" for of in ("", "-account", "-network")]  # who is killed did not succeed
+TIMEOUT = 60.0  # seconds
+UNBOUNDED = [f"--login-failures{of}=1000000" for of in ("", "-account", "-network")]  # a killed login counts as failed
 
 
 def person(number: int) -> str:
@@ -39,7 +39,7 @@ def person(number: int) -> str:
 
 
 def session_of(number: int) -> str:
-    """The chat session of a customer, in which an agent writes too."""
+    """Returns the chat session of a customer, which is also used by one agent."""
     return f"00000000-0000-4000-8000-2{number % CUSTOMERS:011}"
 
 
@@ -47,8 +47,8 @@ def email(number: int) -> str:
     return f"writer{number}@example.com"
 
 
-def household() -> list[Record]:
-    """An app, its customers with a chat session each, and its agents."""
+def records() -> list[Record]:
+    """Returns an app, its customers with one chat session each, and its agents."""
     roles = [{"role": "user"}] * CUSTOMERS + [{"role": "agent", "app_id": APP}] * AGENTS
     people = [
         {"id": person(n), "email": email(n), "password_hash": PASSWORD_HASH, **role} for n, role in enumerate(roles)
@@ -61,188 +61,197 @@ def household() -> list[Record]:
     ]
 
 
-class Unanswered(Exception):
-    """Nobody knows what became of a request: the connection broke, or the service said «not now»."""
+class InDoubt(Exception):
+    """The result of a request is unknown: the connection broke, or the status was 503."""
 
 
 class Writer:
-    """One person at work, and what they were promised."""
+    """A writer, and its acknowledged writes."""
 
-    def __init__(self, crew: "Crew", number: int, seed: int) -> None:
-        self.crew, self.number, self.dice = crew, number, random.Random(seed * WRITERS + number)
+    def __init__(self, group: "WriterGroup", number: int, seed: int) -> None:
+        self.group, self.number, self.rng = group, number, random.Random(seed * WRITERS + number)
         self.session, self.is_customer = session_of(number), number < CUSTOMERS
-        self.count = self.asked = self.acknowledged = 0
+        self.count = self.sent = self.acknowledged = 0
         self.tokens: dict[str, str] = {}
         self.connection: http.client.HTTPConnection | None = None
-        self.created: dict[str, dict[str, str]] = {kind: {} for kind in CREATED}  # identifiers by name; "" in doubt
-        self.may_be: dict[tuple[str, str], set[Any]] = {("status", self.session): {"open"}} if self.is_customer else {}
-        self.read: set[str] = set()  # messages whose announcement was acknowledged as read
-        self.stamps: list[tuple[str, str]] = []  # identifier and created_at of messages, in the order of their answers
-        self.again: Callable[[], None] | None = None
+        self.created: dict[str, dict[str, str]] = {kind: {} for kind in CREATED}  # identifiers by name; "" if in doubt
+        self.possible_values: dict[tuple[str, str], set[Any]] = (
+            {("status", self.session): {"open"}} if self.is_customer else {}
+        )
+        self.read: set[str] = set()  # messages whose notifications were acknowledged as read
+        self.stamps: list[tuple[str, str]] = []  # identifier and created_at of messages, in the order of the responses
+        self.repeat: Callable[[], None] | None = None
 
-    # What they do.
+    # Actions.
 
     def step(self) -> None:
-        """Do something; sometimes once more what was not answered. Raises Unanswered."""
-        if self.again and self.dice.random() < 0.7:
-            self.again()
-            self.again = None
-            self.crew.tally["repeated"] += 1
+        """Performs an action, or repeats the last one that is in doubt. Raises InDoubt."""
+        if self.repeat and self.rng.random() < 0.7:
+            self.repeat()
+            self.repeat = None
+            self.group.counts["repeated"] += 1
             return
-        self.again = None
+        self.repeat = None
         if not self.tokens:
             self.log_in()
             return
-        deeds = [self.send] * 4 + [self.pin, self.delete, self.give_feedback, self.share, self.plan, self.prefer] * 2
-        deeds += [self.read_all, self.refresh] + [self.end] * self.is_customer
-        self.dice.choice(deeds)()
+        actions = [self.send] * 4 + [
+            self.pin,
+            self.delete,
+            self.give_feedback,
+            self.share,
+            self.plan,
+            self.change_setting,
+        ] * 2
+        actions += [self.read_all, self.refresh] + [self.end] * self.is_customer
+        self.rng.choice(actions)()
 
     def send(self) -> None:
         name = self.name()
         body = {"content": {"text": name}, "client_message_id": name}
-        self.does(self.create, "message", name, f"/chats/{self.session}/messages", body)
+        self.attempt(self.create, "message", name, f"/chats/{self.session}/messages", body)
 
     def give_feedback(self) -> None:
         name = self.name()
-        self.does(self.create, "feedback", name, "/feedback", {"description": name})
+        self.attempt(self.create, "feedback", name, "/feedback", {"description": name})
 
     def plan(self) -> None:
         name = self.name()
-        told = {"title": name, "starts_at": "2030-01-01T10:00:00Z", "source": "torture", "source_event_id": name}
-        self.does(self.create, "event", name, "/events", told)
+        body = {"title": name, "starts_at": "2030-01-01T10:00:00Z", "source": "torture", "source_event_id": name}
+        self.attempt(self.create, "event", name, "/events", body)
 
     def share(self) -> None:
-        """Give a grant, and withdraw it again at once: only so many may hold."""
+        """Creates a data share, and usually revokes it, since their number is limited."""
         name = self.name()
-        told = {"mcp_server_id": name, "allowed_tools": ["*"]}
-        self.does(self.create, "data_share", name, "/data-shares", told)
-        given = self.created["data_share"][name]
-        if self.dice.random() < 0.8:
-            self.does(self.change, ("revoked", given), lambda _: True, "DELETE", f"/data-shares/{given}")
+        body = {"mcp_server_id": name, "allowed_tools": ["*"]}
+        self.attempt(self.create, "data_share", name, "/data-shares", body)
+        share = self.created["data_share"][name]
+        if self.rng.random() < 0.8:
+            self.attempt(self.change, ("revoked", share), lambda _: True, "DELETE", f"/data-shares/{share}")
 
     def pin(self) -> None:
-        held = [key for key, values in self.may_be.items() if key[0] == "pinned" and True in values]
-        if len(held) >= PINS:
-            key = self.dice.choice(held)
-            self.does(self.change, key, lambda _: False, "DELETE", f"/chats/{self.session}/messages/{key[1]}/pin")
+        pins = [key for key, values in self.possible_values.items() if key[0] == "pinned" and True in values]
+        if len(pins) >= PINS:
+            key = self.rng.choice(pins)
+            self.attempt(self.change, key, lambda _: False, "DELETE", f"/chats/{self.session}/messages/{key[1]}/pin")
         elif own := self.own_message():
             path = f"/chats/{self.session}/messages/{own}/pin"
-            self.does(self.change, ("pinned", own), lambda _: True, "POST", path)
+            self.attempt(self.change, ("pinned", own), lambda _: True, "POST", path)
 
     def delete(self) -> None:
         own = self.own_message()
-        if own and ("pinned", own) not in self.may_be and self.dice.random() < 0.3:
+        if own and ("pinned", own) not in self.possible_values and self.rng.random() < 0.3:
             path = f"/chats/{self.session}/messages/{own}"
-            self.does(self.change, ("deleted", own), lambda _: True, "DELETE", path)
+            self.attempt(self.change, ("deleted", own), lambda _: True, "DELETE", path)
 
-    def prefer(self) -> None:
-        """A number that only rises, in the document of settings."""
+    def change_setting(self) -> None:
+        """Increments a number in the settings."""
         self.count += 1
         value = self.count
         key, body = ("set", f"counter_{self.number}"), {f"counter_{self.number}": value}
-        self.does(self.change, key, lambda _: value, "PATCH", "/users/me/settings", body)
+        self.attempt(self.change, key, lambda _: value, "PATCH", "/users/me/settings", body)
 
     def end(self) -> None:
-        """End the chat session; the next message of theirs opens it again."""
+        """Ends the chat session; the next message of the customer reopens it."""
         key, path = ("status", self.session), f"/chats/{self.session}/end"
-        self.does(self.change, key, lambda _: "resolved", "POST", path)
+        self.attempt(self.change, key, lambda _: "resolved", "POST", path)
 
     def read_all(self) -> None:
-        """Everything that was acknowledged to anybody in their session before they asked."""
-        announced = {id for writer in self.crew.writers if writer is not self for id in writer.announced(self)}
-        self.does(self._read_all, announced)
+        """Marks all notifications as read. Includes all messages acknowledged before."""
+        announced = {id for writer in self.group.writers if writer is not self for id in writer.announced(self)}
+        self.attempt(self._read_all, announced)
 
     def refresh(self) -> None:
-        self.does(self._refresh)
+        self.attempt(self._refresh)
 
     def log_in(self) -> None:
-        self.does(self._log_in)
+        self.attempt(self._log_in)
 
-    # How.
+    # Requests.
 
-    def does(self, deed: Callable[..., None], *arguments: Any) -> None:
-        """Do it; if nobody knows what became of it, it may be repeated next. Raises Unanswered."""
-        self.again = functools.partial(deed, *arguments)
-        self.again()
-        self.again = None
+    def attempt(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Performs an action. If it is in doubt, the next step may repeat it. Raises InDoubt."""
+        self.repeat = functools.partial(action, *arguments)
+        self.repeat()
+        self.repeat = None
 
     def create(self, kind: str, name: str, path: str, body: dict[str, Any]) -> None:
         made, status = self.created[kind], ("status", self.session)
         made.setdefault(name, "")
         reopens = kind == "message" and self.is_customer
-        before = self.may_be.get(status, set())
-        after = {"open" if value in OVER else value for value in before}
+        before = self.possible_values.get(status, set())
+        after = {"open" if value in ENDED else value for value in before}
         if reopens:
-            self.may_be[status] = before | after
-        answer = self.ask("POST", path, body, key="" if kind == "message" else name, about=(kind, name, 0))
-        assert answer.status == 201, f"{kind} {name}: {answer.status} {answer.raw!r}"
-        assert made[name] in ("", answer.data["id"]), f"{kind} {name} was stored twice"
-        made[name] = answer.data["id"]
+            self.possible_values[status] = before | after
+        response = self.request("POST", path, body, key="" if kind == "message" else name, about=(kind, name, 0))
+        assert response.status == 201, f"{kind} {name}: {response.status} {response.raw!r}"
+        assert made[name] in ("", response.data["id"]), f"{kind} {name} was stored twice"
+        made[name] = response.data["id"]
         if reopens:
-            self.may_be[status] = after
+            self.possible_values[status] = after
         if kind == "message":
-            self.stamps.append((answer.data["id"], answer.data["created_at"]))
+            self.stamps.append((response.data["id"], response.data["created_at"]))
 
     def change(
-        self, key: tuple[str, str], become: Callable[[Any], Any], method: str, path: str, body: Any = None
+        self, key: tuple[str, str], new_value_of: Callable[[Any], Any], method: str, path: str, body: Any = None
     ) -> None:
-        """Change something that only this writer changes."""
-        before = self.may_be.get(key, {None})
-        after = {become(value) for value in before}
-        self.may_be[key] = before | after
-        answer = self.ask(method, path, body, about=(*key, become(None)))
-        assert answer.status == 200, f"{method} {path}: {answer.status} {answer.raw!r}"
-        self.may_be[key] = after
+        """Changes a value that only this writer changes."""
+        before = self.possible_values.get(key, {None})
+        after = {new_value_of(value) for value in before}
+        self.possible_values[key] = before | after
+        response = self.request(method, path, body, about=(*key, new_value_of(None)))
+        assert response.status == 200, f"{method} {path}: {response.status} {response.raw!r}"
+        self.possible_values[key] = after
 
     def _read_all(self, announced: set[str]) -> None:
-        answer = self.ask("PATCH", "/notifications/read-all", {})
-        assert answer.status == 200, answer.raw
+        response = self.request("PATCH", "/notifications/read-all", {})
+        assert response.status == 200, response.raw
         self.read |= announced
 
     def _refresh(self) -> None:
-        answer = self.ask("POST", "/auth/refresh", {"refresh_token": self.tokens["refresh_token"]})
-        assert answer.status == 200, f"a refresh token that was given out is refused: {answer.raw!r}"
-        self.tokens = answer.data["tokens"]
+        response = self.request("POST", "/auth/refresh", {"refresh_token": self.tokens["refresh_token"]})
+        assert response.status == 200, f"a valid refresh token is refused: {response.raw!r}"
+        self.tokens = response.data["tokens"]
 
     def _log_in(self) -> None:
-        answer = self.ask("POST", "/auth/login", {"email": email(self.number), "password": PASSWORD})
-        assert answer.status == 200, answer.raw
-        self.tokens = answer.data["tokens"]
+        response = self.request("POST", "/auth/login", {"email": email(self.number), "password": PASSWORD})
+        assert response.status == 200, response.raw
+        self.tokens = response.data["tokens"]
 
-    def ask(self, method: str, path: str, body: Any = None, key: str = "", about: Any = ()) -> Reply:
-        """The answer to a request that writes. Raises Unanswered."""
-        self.asked += 1
-        request_id = f"{self.number}.{self.asked}"
-        self.crew.about[request_id] = about
+    def request(self, method: str, path: str, body: Any = None, key: str = "", about: Any = ()) -> Reply:
+        """Sends a request that writes. Raises InDoubt."""
+        self.sent += 1
+        request_id = f"{self.number}.{self.sent}"
+        self.group.about[request_id] = about
         headers = {"Content-Type": "application/json", "X-Request-ID": request_id}
         headers |= {"Idempotency-Key": key} if key else {}
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             if self.connection is None:
-                self.connection = self.crew.connect()
+                self.connection = self.group.connect()
         except OSError:
-            raise Unanswered from None
+            raise InDoubt from None
         try:
             token = self.tokens.get("access_token", "")
-            answer = ask(self.connection, method, f"/api/v1{path}", body, token, headers=headers)
+            response = send_request(self.connection, method, f"/api/v1{path}", body, token, headers=headers)
         except (OSError, http.client.HTTPException) as error:
-            self.hang_up()
-            self.crew.tally["lost"] += 1
-            raise Unanswered from error
-        self.crew.longest = max(self.crew.longest, time.monotonic() - begun)
-        if begun < self.crew.in_doubt_until:
-            self.crew.tally["doubtful"] += 1
-            raise Unanswered
-        if answer.status == 503:
-            assert answer.error == (503, "storage_unavailable") and answer.headers["Retry-After"], answer.raw
-            self.crew.tally["refused"] += 1
-            raise Unanswered
-        if answer.status < 300:
+            self.disconnect()
+            self.group.counts["lost"] += 1
+            raise InDoubt from error
+        self.group.slowest = max(self.group.slowest, time.monotonic() - start)
+        if response.status == 503:
+            assert response.error == (503, "storage_unavailable") and response.headers["Retry-After"], response.raw
+            self.group.counts["refused"] += 1
+            raise InDoubt
+        if self.group.in_doubt:
+            self.group.counts["doubtful"] += 1
+            raise InDoubt
+        if response.status < 300:
             self.acknowledged += 1
-            self.crew.tally["acknowledged"] += 1
-        return answer
+            self.group.counts["acknowledged"] += 1
+        return response
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -252,31 +261,31 @@ class Writer:
         return f"{self.number}-{self.count}"
 
     def own_message(self) -> str:
-        """One of their own latest messages that are surely there."""
+        """Returns one of its latest messages that are not deleted or in doubt; empty if there is none."""
         latest = [id for id in list(self.created["message"].values())[-20:] if id]
-        there = [id for id in latest if ("deleted", id) not in self.may_be]
-        return self.dice.choice(there) if there else ""
+        remaining = [id for id in latest if ("deleted", id) not in self.possible_values]
+        return self.rng.choice(remaining) if remaining else ""
 
     def announced(self, reader: "Writer") -> set[str]:
-        """Their messages that were acknowledged by now, of which a reader was told."""
+        """Returns its acknowledged messages about which a reader was notified."""
         if reader.session != self.session or not reader.is_customer:
             return set()
         return {id for id in list(self.created["message"].values()) if id}
 
 
-class Crew:
-    """Eight writers, whatever server they find."""
+class WriterGroup:
+    """Eight writers, and the checks of their writes."""
 
     def __init__(self, data: Path, seed: int) -> None:
         self.data, self.seed = data, seed
-        self.tally: Counter[str] = Counter()
-        self.longest = 0.0  # seconds that an answer took
-        self.in_doubt_until = 0.0  # whatever is answered to a request that was begun before
-        self.faults: list[str] = []
-        self.about: dict[str, Any] = {}  # what a request, by its identifier, creates or changes, and into what
+        self.counts: Counter[str] = Counter()
+        self.slowest = 0.0  # seconds, of a response
+        self.in_doubt = False  # whether all responses are in doubt
+        self.errors: list[str] = []
+        self.about: dict[str, Any] = {}  # by request identifier: what the request creates or changes, and the new value
         self.server: Served | None = None
         self.writers = [Writer(self, number, seed) for number in range(WRITERS)]
-        fill(data, household())
+        fill(data, records())
 
     def connect(self) -> http.client.HTTPConnection:
         if self.server is None:
@@ -286,29 +295,20 @@ class Crew:
         return connection
 
     @contextlib.contextmanager
-    def in_doubt(self) -> Iterator[None]:
-        """A moment in which nobody can say what an answer is worth."""
-        self.in_doubt_until = math.inf
-        try:
-            yield
-        finally:
-            self.in_doubt_until = time.monotonic()
-
-    @contextlib.contextmanager
     def at_work(self, server: Served) -> Iterator[None]:
-        """Write to a server during the block, as far as it answers."""
-        self.server, over = server, threading.Event()
+        """Writes to a server during the block."""
+        self.server, stopped = server, threading.Event()
 
         def work(writer: Writer) -> None:
-            while not over.is_set():
+            while not stopped.is_set():
                 try:
                     writer.step()
-                except Unanswered:
-                    over.wait(0.02)
+                except InDoubt:
+                    stopped.wait(0.02)
                 except Exception as error:
-                    self.faults.append(f"writer {writer.number}: {error!r}")
+                    self.errors.append(f"writer {writer.number}: {error!r}")
                     return
-            writer.hang_up()
+            writer.disconnect()
 
         threads = [threading.Thread(target=work, args=(writer,)) for writer in self.writers]
         for thread in threads:
@@ -316,65 +316,67 @@ class Crew:
         try:
             yield
         finally:
-            over.set()
+            stopped.set()
             for thread in threads:
                 thread.join(60)
             assert not any(thread.is_alive() for thread in threads), "a request hangs"
-            assert not self.faults, self.faults[:3]
+            assert not self.errors, self.errors[:3]
 
-    # What must then be true.
+    # Checks.
 
-    def expect_stored(self, data: Path | None = None, *, keeps_answers: bool = True) -> None:
-        """In the database itself: all that was acknowledged, and whatever belongs together agrees."""
+    def check_stored(self, data: Path | None = None, *, has_all_keys: bool = True) -> None:
+        """Checks the database: all acknowledged writes are stored, and the rows are consistent."""
         with rows_of(data or self.data) as rows:
-            expect_sound(rows, keeps_answers=keeps_answers)
+            check_consistency(rows, has_all_keys=has_all_keys)
             for kind, sql in CREATED.items():
-                self._expect_created(kind, rows(sql))
-            self._expect_values(values_in(rows))
+                self._check_created(kind, rows(sql))
+            self._check_values(values_in(rows))
             unread = set(rows("SELECT message_id, user_id FROM notification WHERE read_at IS NULL"))
         marked = {(id, person(writer.number)) for writer in self.writers for id in writer.read}
         assert not unread & marked, "acknowledged as read, and unread again"
 
-    def _expect_created(self, kind: str, stored: list[tuple[Any, ...]]) -> None:
-        """Everything acknowledged is there under its identifier, nothing twice, nothing that nobody asked for."""
-        held = dict(stored)
-        assert len(held) == len(stored), f"a {kind} is there twice"
-        promised = {name: id for writer in self.writers for name, id in writer.created[kind].items()}
-        lost = {name: id for name, id in promised.items() if id and held.get(name) != id}
-        assert not lost, f"acknowledged and not there, {kind}: {lost}"
-        assert held.keys() <= promised.keys(), f"a {kind} that nobody wrote: {held.keys() - promised.keys()}"
+    def _check_created(self, kind: str, stored: list[tuple[Any, ...]]) -> None:
+        """Checks that the acknowledged rows are stored with their identifiers, without duplicates and others."""
+        stored_rows = dict(stored)
+        assert len(stored_rows) == len(stored), f"a {kind} is stored twice"
+        acknowledged_rows = {name: id for writer in self.writers for name, id in writer.created[kind].items()}
+        lost = {name: id for name, id in acknowledged_rows.items() if id and stored_rows.get(name) != id}
+        assert not lost, f"acknowledged and lost, {kind}: {lost}"
+        assert stored_rows.keys() <= acknowledged_rows.keys(), (
+            f"unknown {kind}: {stored_rows.keys() - acknowledged_rows.keys()}"
+        )
 
-    def _expect_values(self, told: dict[str, dict[str, Any]]) -> None:
+    def _check_values(self, stored: dict[str, dict[str, Any]]) -> None:
         for writer in self.writers:
-            for (what, key), values in writer.may_be.items():
-                found = told[what].get(key)
+            for (kind, key), values in writer.possible_values.items():
+                found = stored[kind].get(key)
                 expected = {value or None for value in values}
-                assert (found or None) in expected, f"{what} of {key}: expected one of {values}, found {found}"
+                assert (found or None) in expected, f"{kind} of {key}: expected one of {values}, found {found}"
 
-    def expect_answered(self, server: Served) -> None:
-        """What a restarted server answers: the same, to everybody."""
+    def check_responses(self, server: Served) -> None:
+        """Checks the responses of a restarted server to all writers."""
         self.server = server
         for writer in self.writers:
             with contextlib.closing(server.connect()) as connection:
-                self._check_person(writer, functools.partial(_get, connection, writer))
+                self._check_writer(writer, functools.partial(_get, connection, writer))
 
-    def _check_person(self, writer: Writer, get: Callable[[str], Reply]) -> None:
+    def _check_writer(self, writer: Writer, get: Callable[[str], Reply]) -> None:
         settings = get("/users/me/settings").data
-        own = {key[1]: values for key, values in writer.may_be.items() if key[0] == "set"}
+        own = {key[1]: values for key, values in writer.possible_values.items() if key[0] == "set"}
         assert all(settings.get(name) in values for name, values in own.items())
         for kind, path, name in (("feedback", "/feedback", "description"), ("event", "/events", "source_event_id")):
-            held = {row[name]: row["id"] for row in _walk(get, path)}
-            assert {name: id for name, id in writer.created[kind].items() if id}.items() <= held.items(), kind
+            stored_rows = {row[name]: row["id"] for row in _walk(get, path)}
+            assert {name: id for name, id in writer.created[kind].items() if id}.items() <= stored_rows.items(), kind
         active = {row["id"] for row in get("/data-shares").data}
         for id in filter(None, writer.created["data_share"].values()):
-            revoked = writer.may_be.get(("revoked", id), {None})
-            assert {None if id in active else True} <= revoked, f"grant {id}"
+            revoked = writer.possible_values.get(("revoked", id), {None})
+            assert {None if id in active else True} <= revoked, f"data share {id}"
         path = f"/chats/{writer.session}/messages"
         messages = list(_walk(get, path))
         texts = {row["id"]: json.loads(bytes(row["content"]))["text"] for row in messages}
         assert len(texts) == len(messages) == get(f"{path}?limit=1").meta["total"]
         for name, id in writer.created["message"].items():
-            if id and True not in writer.may_be.get(("deleted", id), ()):
+            if id and True not in writer.possible_values.get(("deleted", id), ()):
                 assert texts[id] == name
         pinned = {row["id"] for row in get(f"/chats/{writer.session}/pinned-messages").data}
         assert pinned == {row["id"] for row in messages if row["is_pinned"]}
@@ -389,13 +391,13 @@ Rows = Callable[[str], list[tuple[Any, ...]]]
 
 @contextlib.contextmanager
 def rows_of(data: Path) -> Iterator[Rows]:
-    """The rows of statements, asked of the file itself."""
+    """Yields a function that queries the database file."""
     with contextlib.closing(db.sqlite3.connect(data / db.FILE_NAME)) as connection:
         yield lambda sql: connection.execute(sql).fetchall()  # type: ignore[no-any-return]
 
 
 def values_in(rows: Rows) -> dict[str, dict[str, Any]]:
-    """What is stored of that which changes: by what it is, and of what."""
+    """Returns the stored values that writers change, by kind and key."""
     marked = {
         "pinned": "SELECT id FROM message WHERE pinned_at IS NOT NULL",
         "deleted": "SELECT id FROM message WHERE deleted_at IS NOT NULL",
@@ -403,17 +405,17 @@ def values_in(rows: Rows) -> dict[str, dict[str, Any]]:
     }
     settings = [json.loads(text) for (text,) in rows('SELECT settings FROM "user"')]
     return {
-        **{what: {id: True for (id,) in rows(sql)} for what, sql in marked.items()},
+        **{kind: {id: True for (id,) in rows(sql)} for kind, sql in marked.items()},
         "status": dict(rows("SELECT id, status FROM chat_session")),
         "set": {name: value for own in settings for name, value in own.items()},
     }
 
 
-def expect_sound(rows: Rows, *, keeps_answers: bool = True) -> None:
-    """No page is damaged, and no operation is there by half: whatever one write stores together agrees.
+def check_consistency(rows: Rows, *, has_all_keys: bool = True) -> None:
+    """Checks that no page is damaged, and that the rows of each write are complete.
 
-    Totals are the numbers of rows. Everybody was told of every message of somebody else's, once. Whoever wrote has read
-    that far. What came with a key is there if its answer was kept.
+    Totals equal the numbers of rows. Each user has one notification for each message of others. The read marker of a
+    sender is at the sender's last message. The rows of stored idempotency keys exist.
     """
     assert rows("PRAGMA integrity_check") == [("ok",)]
     assert rows("PRAGMA foreign_key_check") == []
@@ -421,36 +423,38 @@ def expect_sound(rows: Rows, *, keeps_answers: bool = True) -> None:
     totals = {id: totals for id, *totals in rows("SELECT id, shown_total, public_total FROM chat_session")}
     assert totals == {id: [0, 0] for id in totals} | {id: counted for id, *counted in rows(counts)}
     owners = dict(rows("SELECT id, user_id FROM chat_session"))
-    wrote: dict[str, set[str]] = {}
+    senders_by_session: dict[str, set[str]] = {}
     expected: Counter[tuple[str, str]] = Counter()
     for id, session, sender in rows("SELECT id, chat_session_id, sender_id FROM message ORDER BY id"):
-        told = (wrote.setdefault(session, set()) | {owners[session]}) - {sender}
-        expected.update((id, user) for user in told)
+        receivers = (senders_by_session.setdefault(session, set()) | {owners[session]}) - {sender}
+        expected.update((id, user) for user in receivers)
         if sender != owners[session]:
-            wrote[session].add(sender)
-    told_of = "SELECT message_id, user_id FROM notification WHERE type = 'chat_message'"
-    assert Counter(rows(told_of)) == expected
+            senders_by_session[session].add(sender)
+    notified = "SELECT message_id, user_id FROM notification WHERE type = 'chat_message'"
+    assert Counter(rows(notified)) == expected
     markers = rows("SELECT chat_session_id, user_id, message_id FROM read_marker")
     own = "SELECT chat_session_id, sender_id, max(id) FROM message GROUP BY 1, 2"
     assert sorted(markers) == sorted(rows(own)), "the read markers of senders are not at their last message"
-    kept = {key for (key,) in rows("SELECT key FROM kept_answer")}
+    stored_keys = {key for (key,) in rows("SELECT key FROM idempotency_key")}
     made = {name for kind in ("feedback", "data_share", "event") for name, _ in rows(CREATED[kind])}
-    assert kept <= made and (kept == made or not keeps_answers), "an answer is kept for what is not there, or none"
+    assert stored_keys <= made and (stored_keys == made or not has_all_keys), (
+        "idempotency keys do not match the stored rows"
+    )
 
 
 def _get(connection: http.client.HTTPConnection, writer: Writer, path: str) -> Reply:
-    """An answer to a reader, whose token must still be good."""
-    answer = ask(connection, "GET", f"/api/v1{path}", token=writer.tokens.get("access_token", ""))
-    if answer.status == 401 and not writer.tokens:
+    """Sends a read, with a token that must still be valid."""
+    response = send_request(connection, "GET", f"/api/v1{path}", token=writer.tokens.get("access_token", ""))
+    if response.status == 401 and not writer.tokens:
         writer.log_in()
-        writer.hang_up()
+        writer.disconnect()
         return _get(connection, writer, path)
-    assert answer.status == 200, f"{path}: {answer.status} {answer.raw!r}"
-    return answer
+    assert response.status == 200, f"{path}: {response.status} {response.raw!r}"
+    return response
 
 
 def _walk(get: Callable[[str], Reply], path: str) -> Iterator[dict[str, Any]]:
-    """All rows of a list."""
+    """Yields all rows of a list."""
     cursor = ""
     while True:
         page = get(f"{path}?limit=100{cursor and f'&cursor={cursor}'}")
@@ -460,34 +464,34 @@ def _walk(get: Callable[[str], Reply], path: str) -> Iterator[dict[str, Any]]:
         cursor = page.meta["next_cursor"]
 
 
-def log_all_in(crew: Crew, server: Served) -> None:
-    """See that everybody has tokens before there is trouble: who logs in must be written down."""
-    with crew.at_work(server):
-        until(lambda: all(writer.tokens for writer in crew.writers), "nobody can log in")
+def log_in_all(group: WriterGroup, server: Served) -> None:
+    """Logs in all writers beforehand, since a login needs a write."""
+    with group.at_work(server):
+        wait_until(lambda: all(writer.tokens for writer in group.writers), "no writer can log in")
 
 
-def until(holds: Callable[[], bool], otherwise: str, seconds: float = PATIENCE) -> float:
-    """Wait until something holds; how many seconds it took."""
-    begun = time.monotonic()
+def wait_until(holds: Callable[[], bool], message: str, seconds: float = TIMEOUT) -> float:
+    """Waits until a condition holds. Returns the seconds."""
+    start = time.monotonic()
     while not holds():
-        assert time.monotonic() - begun < seconds, otherwise
+        assert time.monotonic() - start < seconds, message
         time.sleep(0.01)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
-def until_ready(server: Served) -> None:
-    """Wait until a server takes writes."""
+def wait_until_ready(server: Served) -> None:
+    """Waits until a server accepts writes."""
 
     def is_ready() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
             return server.call("GET", "/readyz").status == 200
         return False
 
-    until(is_ready, "not ready")
+    wait_until(is_ready, "not ready")
 
 
-def rising(stamps: list[tuple[str, str]]) -> bool:
-    """Whether identifiers rise and moments do not fall, each identifier being of its moment."""
+def is_increasing(stamps: list[tuple[str, str]]) -> bool:
+    """Returns whether identifiers increase, times do not decrease, and each identifier matches its time."""
     pairs = list(zip(stamps, stamps[1:], strict=False))
     return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairs) and all(
         clock.milliseconds(at) <= clock.ulid_time(id) + 1 for id, at in stamps

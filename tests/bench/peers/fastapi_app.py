@@ -1,15 +1,15 @@
-"""The measured operations on FastAPI, SQLAlchemy 2 and uvicorn, as the documentation of these has it.
+"""The measured operations on FastAPI, SQLAlchemy 2 and uvicorn, following their documentation.
 
-What was decided in its favour:
+Choices in its favour:
 
-- Endpoints are coroutines that call SQLite directly: a query takes less time than the way to a thread and back, which
-  the usual `def` takes four times for each request.
-- Lists select columns and not instances; Pydantic reads the rows and makes the JSON bytes itself, by the return types.
-- Texts are stored as they are sent, times and identifiers too, so that nothing is read and written anew for each row.
-- Nothing is logged; the operations know one kind of user, tell nobody of anything and answer no bot's questions.
+- Endpoints are coroutines that call SQLite directly: a query takes less time than the hand-over to a thread, which a
+  `def` endpoint needs four times per request.
+- Lists select columns instead of instances. Pydantic reads the rows and writes the JSON by the return types.
+- Texts, times and identifiers are stored in the format of the responses, so that rows need no conversion.
+- No logging, one kind of user, no notifications and no replies of bots.
 
-What it must do as the service does: look the token up at every request, see whose the session is, give totals, unread
-counts and the cursor of the next page, validate bodies, and commit with synchronous=FULL.
+The same requirements as for the service: look up the token at every request, check the owner of the chat session,
+return totals, unread counts and the cursor of the next page, validate bodies, and commit with synchronous=FULL.
 """
 
 import hashlib
@@ -413,7 +413,7 @@ def columns(model: type[Base], shape: type[Out]) -> list[Any]:
 
 
 def page(found: Any, limit: int, **meta: int) -> dict[str, Any]:
-    """As many rows as were asked for, of the one more that was fetched."""
+    """Returns the requested number of rows, of which one more was fetched."""
     cursor = found[limit - 1].id if len(found) > limit else None
     return {"data": found[:limit], "meta": {"next_cursor": cursor, "per_page": limit, **meta}}
 

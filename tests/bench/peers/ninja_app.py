@@ -1,14 +1,14 @@
-"""The measured operations on Django Ninja and gunicorn, as the documentation of these has it.
+"""The measured operations on Django Ninja and gunicorn, following their documentation.
 
-What was decided in its favour:
+Choices in its favour:
 
-- No middleware, the renderer that uses orjson, connections to the database that stay open, threads that keep
-  connections of clients alive, and no access log.
-- Texts are stored as they are sent, times and identifiers too, so that nothing is read and written anew for each row.
-- The operations know one kind of user, tell nobody of anything and answer no bot's questions.
+- No middleware, the renderer with orjson, persistent database connections, threads with keep-alive connections, and no
+  access log.
+- Texts, times and identifiers are stored in the format of the responses, so that rows need no conversion.
+- One kind of user, no notifications and no replies of bots.
 
-What it must do as the service does: look the token up at every request, see whose the session is, give totals, unread
-counts and the cursor of the next page, validate bodies, and commit with synchronous=FULL.
+The same requirements as for the service: look up the token at every request, check the owner of the chat session,
+return totals, unread counts and the cursor of the next page, validate bodies, and commit with synchronous=FULL.
 """
 
 import hashlib
@@ -395,7 +395,7 @@ def reach(request: Any, id: str) -> ChatSession:
 
 
 def page(found: Any, limit: int, **meta: int) -> dict[str, Any]:
-    """As many rows as were asked for, of the one more that is fetched."""
+    """Returns the requested number of rows, of which one more was fetched."""
     rows = list(found[: limit + 1])
     cursor = rows[limit - 1].pk if len(rows) > limit else None
     return {"data": rows[:limit], "meta": {"next_cursor": cursor, "per_page": limit, **meta}}

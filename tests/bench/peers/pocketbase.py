@@ -1,16 +1,16 @@
-"""The measured operations on PocketBase, whose API is the one that its collections have by themselves.
+"""The measured operations on PocketBase, with the built-in API of its collections.
 
-What was decided in its favour:
+Choices in its favour:
 
-- Its log of requests is off. No total is counted where the service gives none. The page of notifications comes without
-  the number of unread ones, and the settings without their defaults: either would take another request or a hook.
-- A message has its session's owner, which spares its rule a join; the service keeps the same.
-- Nobody is told of a message, no bot's question is answered, and a session does not learn when it was last active.
-- Texts are stored as they are sent, times too, but for those that it sets by itself.
+- The request log is off. Totals are not counted where the service returns none. The page of notifications lacks the
+  unread count, and the settings lack their defaults: either would need another request or a hook.
+- A message has the owner of its chat session, so that its rule needs no join; the service stores the same.
+- No notifications, no replies of bots, and no update of the last activity of a chat session.
+- Texts and times are stored in the format of the responses, except for the times that PocketBase sets itself.
 
-What it must do as the service does: read the user of the token at every request, which is how its tokens are revoked,
-see by its rules whose the session is, and commit with synchronous=FULL, which a hook sets for its one connection that
-writes; the default is NORMAL. It is one process, which uses all processors.
+The same requirements as for the service: read the user of the token at every request, which is how tokens are revoked;
+check the owner of the chat session by rules; commit with synchronous=FULL, which a hook sets for the only connection
+that writes (the default is NORMAL). It is one process that uses all processors.
 """
 
 import json
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.bench.dataset import ALICE, BOB, EMAIL, NOTES, PASSWORD, RARE, SHOP, TALK, pinnable
 from tests.bench.processes import Server, running
-from tests.bench.world import ALICE, BOB, EMAIL, NOTES, PASSWORD, RARE, SHOP, TALK, pinnable
 
 ADMIN = {"identity": "admin@example.com", "password": PASSWORD}
 DURABLE = 'onBootstrap((e) => { e.next(); e.app.nonconcurrentDB().newQuery("PRAGMA synchronous = FULL").execute() })'
@@ -95,7 +95,7 @@ COLLECTIONS: dict[str, tuple[dict[str, str], str, str | None, tuple[str, ...]]] 
 
 @contextmanager
 def serving(program: Path, folder: Path) -> Iterator[Server]:
-    """PocketBase on a data folder."""
+    """Runs PocketBase on a data folder."""
     hooks = folder / "hooks"
     hooks.mkdir(parents=True, exist_ok=True)
     (hooks / "durable.pb.js").write_text(DURABLE)
@@ -105,7 +105,7 @@ def serving(program: Path, folder: Path) -> Iterator[Server]:
 
 
 def create(program: Path, folder: Path) -> None:
-    """Make the collections, and the two users, through its own commands and API."""
+    """Creates the collections and the two users, through its commands and API."""
     folder.mkdir(parents=True)
     line = [program, "superuser", "upsert", *ADMIN.values(), "--dir", folder]
     subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
@@ -130,13 +130,13 @@ def create(program: Path, folder: Path) -> None:
 
 
 def identifier() -> dict[str, Any]:
-    """An identifier that takes ours as they are."""
+    """Returns the definition of an identifier that accepts those of the service."""
     form = {"min": 15, "max": 36, "pattern": "^[0-9A-Za-z-]+$", "autogeneratePattern": "[0-9A-Z]{26}"}
     return {"name": "id", "type": "text", "system": True, "primaryKey": True, "required": True, **form}
 
 
 def collection(name: str, made: dict[str, str]) -> dict[str, Any]:
-    """A collection as its API takes it."""
+    """Returns the definition of a collection for its API."""
     kinds, reading, writing, indexes = COLLECTIONS[name]
     fields = [identifier()]
     for kind, names in kinds.items():
@@ -161,16 +161,16 @@ def collection(name: str, made: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def log_in(server: Server, collection: str, whom: dict[str, str]) -> str:
-    """A token."""
-    return str(call(server, "POST", f"/api/collections/{collection}/auth-with-password", "", whom)["token"])
+def log_in(server: Server, collection: str, credentials: dict[str, str]) -> str:
+    """Returns a token."""
+    return str(call(server, "POST", f"/api/collections/{collection}/auth-with-password", "", credentials)["token"])
 
 
 def call(server: Server, method: str, path: str, token: str, body: Any = None) -> Any:
     headers = JSON | ({"Authorization": token} if token else {})
-    answer = server.ask(method, path, json.dumps(body).encode() if body is not None else b"", headers)
-    assert answer.status < 300, f"{method} {path}: {answer.status} {answer.body.decode()}"
-    return json.loads(answer.body)
+    response = server.send(method, path, json.dumps(body).encode() if body is not None else b"", headers)
+    assert response.status < 300, f"{method} {path}: {response.status} {response.body.decode()}"
+    return json.loads(response.body)
 
 
 def records(collection: str, query: str) -> list[tuple[str, str, Any]]:
@@ -178,7 +178,7 @@ def records(collection: str, query: str) -> list[tuple[str, str, Any]]:
 
 
 def requests(work: str) -> list[tuple[str, str, Any]]:
-    """Method, path and body of each request of a piece of work."""
+    """Returns method, path and body of each request of an operation."""
     feed = f"filter=(app_id='{SHOP}')&sort=-is_featured,-rating,name,id&perPage=25&skipTotal=1"
     found_in = "||".join(f"{member}~'{RARE}'" for member in ("name", "tagline", "description"))
     talk = f"filter=(chat_session_id='{TALK}')&sort=id"
@@ -191,8 +191,8 @@ def requests(work: str) -> list[tuple[str, str, Any]]:
     }
     notes |= {"channel": "web", "status": "sent", "content_type": "text"}
     notes |= dict.fromkeys(("original_content", "translations", "reply_snapshot", "action_payload"), [])
-    told = {"user_id": ALICE, "description": "Fine", "feedback_type": "praise", "device_info": list(b'{"os":"Plan 9"}')}
-    told |= {"app_version": "1.0", "status": "new"}
+    feedback = {"user_id": ALICE, "description": "Fine", "feedback_type": "praise"}
+    feedback |= {"app_version": "1.0", "status": "new", "device_info": list(b'{"os":"Plan 9"}')}
     pinning = [
         ("PATCH", f"/api/collections/message/records/{message}?fields=is_pinned", {"is_pinned": on, "pinned_at": at})
         for on, at in ((True, "2026-11-20T10:00:00.000Z"), (False, ""))
@@ -207,7 +207,7 @@ def requests(work: str) -> list[tuple[str, str, Any]]:
         "events": records("event", "sort=starts_at,id&perPage=25"),
         "settings": [("GET", f"/api/collections/users/records/{ALICE}?fields=settings", None)],
         "pin": pinning,
-        "feedback": [("POST", "/api/collections/feedback/records", told)],
+        "feedback": [("POST", "/api/collections/feedback/records", feedback)],
         "send": [("POST", "/api/collections/message/records", notes)],
     }[work]
     return found

@@ -1,0 +1,1 @@
+"""Tests of the whole: executables, processes, several instances, browsers."""
