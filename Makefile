@@ -1,4 +1,4 @@
-# Everything a checkout can do. `make` lists the targets; PYTHON=python3.12 chooses another Python.
+# `make` lists the targets. PYTHON=python3.12 selects another version of Python.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,11 +8,11 @@ PYTEST := $(RUN) -m pytest -n auto --dist worksteal
 LOCK = $(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--custom-compile-command "make relock" $(UPGRADE)
 
-# Else every process that a test starts would compile the service anew.
+# Otherwise every process that a test starts would compile the service again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build build-postgresql test test-processes everyday torture bench lint format relock demo-records clean
+.PHONY: help demo build build-postgresql release test test-all everyday torture mutation bench lint format relock translations demo-records screenshots clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,57 +20,70 @@ help: ## list these targets
 demo: build ## build, then serve the demo on http://127.0.0.1:8080 with its data in ./cx-data
 	$(PYTHON) dist/cx-service.pyz serve --demo --data cx-data
 
-build: $(VENV)/installed ## make dist/cx-service.pyz, the whole service in one file, if it is not up to date
+build: $(VENV)/installed ## build dist/cx-service.pyz, the executable, if it is not up to date
 	@$(RUN) .ci/build.py --if-stale
 
-build-postgresql: $(VENV)/installed ## make dist/cx-service-postgresql.pyz, which can use PostgreSQL too
+build-postgresql: $(VENV)/installed ## build dist/cx-service-postgresql.pyz, which supports PostgreSQL too
 	@$(RUN) .ci/build.py --if-stale --postgresql
 
-test: lint build build-postgresql ## run every check, and every test on SQLite and then on PostgreSQL
+release: $(VENV)/installed ## build the executables for all hosts in dist/release, and try those for this one; needs Python 3.11, 3.12 and 3.13
+	$(RUN) .ci/release.py $(OPTIONS)
+
+test: lint build ## run every check, and all tests on SQLite but those that take long
+	$(PYTEST) -m "not extended"
+
+test-all: lint build build-postgresql ## run every check, and every test on SQLite and then on PostgreSQL
 	$(PYTEST)
-	$(PYTEST) --postgresql
+	PYTHONUNBUFFERED=1 $(PYTEST) --postgresql # a variable that changes nothing
 
-test-processes: build ## run the tests that start the program, to see that a variable such as PYTHONUNBUFFERED changes nothing
-	$(PYTEST) -m processes
+everyday: $(VENV)/installed ## run the fast tests
+	$(PYTEST) -m "not slow and not extended"
 
-everyday: $(VENV)/installed ## run the tests that take no patience
-	$(PYTEST) -m "not slow"
-
-torture: build ## put the service through crashes, full disks, wrong clocks, load and hostile input; takes an hour
+torture: build ## test crashes, full disks, wrong clocks, load and hostile input; takes an hour
 	$(RUN) -m tests.torture $(PARTS)
 
-bench: build $(BENCH)/installed ## measure the service beside its peers, with wrk and strace; takes a quarter of an hour, with ROWS=--quick a minute
+mutation: $(VENV)/installed ## put small faults into the service, and see whether tests find them; takes hours, with MODULES=service/escape.py minutes
+	$(RUN) -m tests.mutation $(MODULES)
+
+bench: build $(BENCH)/installed ## compare the service with other servers; needs wrk and strace; takes 15 minutes, with ROWS=--quick one minute
 	$(RUN) -m tests.bench $(ROWS)
 
-lint: $(VENV)/installed ## check style and types
+lint: $(VENV)/installed ## check style, types and spelling
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
+	$(RUN) -m codespell_lib
 
-format: $(VENV)/installed ## put the code into its one format
+format: $(VENV)/installed ## format the code
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
-relock: $(VENV)/installed ## write the lock files anew from setup.cfg and the requirements; UPGRADE=-U raises versions
+relock: $(VENV)/installed ## update the lock files from setup.cfg and the requirements; UPGRADE=-U upgrades all versions
 	@mkdir -p static templates
 	$(LOCK) setup.cfg -o requirements.lock
 	$(LOCK) setup.cfg --extra postgresql -c requirements.lock -o requirements-postgresql.lock
 	$(LOCK) setup.cfg --extra postgresql requirements-dev.in -c requirements-postgresql.lock -o requirements-dev.lock
 	$(LOCK) tests/bench/requirements.in -o requirements-bench.lock
 
-demo-records: $(VENV)/installed ## write the demo's records anew from service/demo/make.py and story.toml
+translations: $(VENV)/installed ## collect the texts of the pages into service/translation/*.po, for translators
+	$(RUN) .ci/translations.py
+
+demo-records: $(VENV)/installed ## generate service/demo/records.jsonl from make.py and story.toml
 	$(RUN) -m service.demo.make --demo service/demo/records.jsonl
 
-clean: ## delete all that was made here, except ./cx-data
+screenshots: $(VENV)/installed ## take the screenshots of the README
+	$(RUN) .ci/screenshots.py
+
+clean: ## delete all generated files, except ./cx-data
 	rm -rf $(VENV) $(BENCH) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# Anew whenever the lock changes, so that nothing stays behind that the lock no longer names.
+# Created again when the lock file changes, so that no removed package stays.
 $(VENV)/installed: requirements-dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info < (3, 14))' || { \
-		echo "cx-service needs CPython 3.11, 3.12 or 3.13 as '$(PYTHON)', or name another: make PYTHON=python3.12" >&2; exit 1; }
+		echo "cx-service needs CPython 3.11, 3.12 or 3.13, but '$(PYTHON)' is not; use another: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "This Python cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
+		echo "This Python cannot create virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
 		exit 1; }
 	@echo "Installing the libraries and tools of requirements-dev.lock into $(VENV); this takes about a minute ..."
 	@rm -rf $(VENV)
@@ -78,7 +91,7 @@ $(VENV)/installed: requirements-dev.lock
 	@$(RUN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
-# The peers of the bench, apart from all that the service is made or tested with.
+# The servers that the benchmark compares, separate from the environment of the service.
 $(BENCH)/installed: requirements-bench.lock
 	rm -rf $(BENCH)
 	$(PYTHON) -m venv $(BENCH)

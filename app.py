@@ -1,6 +1,6 @@
-"""The door: `build` makes the WSGI application, `main` is the command line.
+"""The entry points: `build` makes the WSGI application, `main` runs the command line.
 
-Modules are imported where they are used, so that `main` has the process in hand before most of the program loads.
+Modules are imported where they are used, so that `main` handles signals before most of the program is loaded.
 """
 
 from __future__ import annotations
@@ -9,35 +9,36 @@ import sys
 
 from service import interrupts
 
-TYPE_CHECKING = False  # as `typing` has it, which takes long to import
+TYPE_CHECKING = False  # as in `typing`, whose import is slow
 if TYPE_CHECKING:
-    from service.edge import Edge
+    from service.http.middleware import Middleware
     from service.settings import Settings
 
 
-def build(settings: Settings) -> Edge:
-    """The WSGI application on an up-to-date database in the settings' data folder. Raises db.Unusable."""
+def build(settings: Settings) -> Middleware:
+    """The WSGI application, with an up-to-date database in the data folder. Raises db.DatabaseUnusable."""
+    from service.http.application import build_app
     from service.routes import operations
-    from service.web import build_app
 
     prepare(settings, create=True)
     return build_app(operations(settings.documented_only), settings)
 
 
 def prepare(settings: Settings, *, create: bool = False) -> None:
-    """Open the database, bring its schema up to date, and see that there is a key and the clock is not behind it.
+    """Open the database, migrate its schema, ensure a signing key, and move the clock to the latest stored time.
 
-    Only with `create` is a database made where there is none: commands that read must not make one. Raises db.Unusable.
+    A missing database is created only with `create`, because commands that only read must not create one.
+    Raises db.DatabaseUnusable.
     """
-    from service import db, migrations
-    from service.auth import signing
+    from service import db, signing
+    from service.db import migrations
     from service.models import SigningKey
-    from service.models.keeping import hold_clock
+    from service.models.clock_state import restore_clock
 
     db.open_database(settings.data, settings.database, settings.replica, create=create)
     migrations.migrate()
     SigningKey.ensure()
-    hold_clock()
+    restore_clock()
     signing.forget_keys()
 
 

@@ -1,54 +1,42 @@
-"""The service, room by room, in import order: a module imports only from those above it.
+"""The service. Packages and modules in import order: each imports only from those listed above it.
 
     version        the version of the program
+    types          aliases of the types of decoded JSON
     interrupts     what Ctrl-C does
-    process        the process of a command: its standard streams and its exit status
-    assets         where static/ and templates/ are
-    demo/          the records of the demo, and the tool that makes them, which the service does not load
-    settings       flags, CX_ variables and defaults; read once, frozen
-    clock          time and identifiers; never backwards
-    terminal       texts of others on their way to a terminal or a log
-    logs           log lines, for people or for programs
-    remembering    functions that are asked about the same few texts
-    metrics        numbers for Prometheus, added up over the workers
-    errors/        the refusals a client can meet
-    pictures/      strangers' pictures in, safe avatars out; the only importer of Pillow
-    formats        texts with a form of their own: language tags, time zones, telephone numbers
-    icalendar      events as calendar programs read them
-    responder/     what bots answer by themselves, without an AI
-    assistant      an AI that the operator names, asked over HTTP
-    fields         kinds of columns: as stored, as sent, as rendered by the database
-    db             opening the database, write(), pages as JSON
-    shapes         tables as types: what a row looks like on the wire, what a request may write of it
-    waiting        requests put aside until something happens
-    signature      what a handler's signature may name: bounds, cursors, pages, files
-    preferences    the settings document of a user: its form, its defaults, its patches
-    migrations/    the steps from an empty database to today's
-    models/        tables, with the questions and verbs that belong to them
-    auth/          passwords, signed texts, tokens, throttling
-    keeping        answers kept for repeated requests
-    operations     what an operation declares
-    declared_errors  the errors that an operation may answer with
-    origins        where a request comes from
-    decoding       reading bodies and queries
-    forms          reading multipart/form-data
-    cursors        signed positions in lists
-    updates        what has changed for a caller, and for whom anything has changed
-    console/       what the pages of the console have in common
-    replies        answers on their way out; refusals in the envelope
-    edge           what holds for every answer: request identifier, log line, headers, crashes
-    web            from a request to an answer; the only importer of Bottle
-    json_schemas   declared types as JSON Schema
-    openapi        declarations as OpenAPI 3.1
-    client         the reference command-line client; knows the service over HTTP only
-    asking         threads that get the answers which bots owe from the assistant
-    server/        waitress, its workers and signals
-    transfer       import and export
-    copying        everything from one database into another
-    backups        everything in one file that was checked, and back
-    doctor/        what may be wrong with an installation; looks, and changes nothing
-    routes/        the operations, a module for each part of the document; its __init__ is the table of contents
-    commands/      the command line, a module for each group of commands
+    process        standard streams and exit status of a command
+    assets         the folders static/ and templates/
+    demo/          the demo's data, and the tool that generates it
+    settings       flags, CX_ variables and defaults; read once, immutable
+    clock          time and identifiers, monotonic
+    escape         escapes untrusted text for terminals and logs
+    logs           log lines as text or JSON
+    memoize        caches of pure functions of a text
+    metrics        Prometheus metrics, summed over the workers
+    errors/        every error that a client can get
+    pictures/      decodes untrusted pictures, encodes avatars; the only importer of Pillow
+    branding       name, colour and logo of the installation, for all pages
+    translation/   texts of the pages in the language of the user, and formats of dates
+    validators     language tags, time zones, telephone numbers, addresses
+    icalendar      events as iCalendar
+    responder/     replies of bots without an AI
+    fields         column types: storage, wire format, JSON rendering
+    db/            engines, transactions, compiled queries, pages, replica, migrations
+    api/           what an operation declares: parameter types, schemas, errors, OpenAPI, long polling
+    preferences    the settings document of a user
+    models/        one module per table or subject
+    history        samples of the last hour, for the charts of the console
+    signing        signs and verifies tokens and cursors
+    auth/          passwords, tokens, authorization codes, consent, throttling, CSRF
+    updates        what has changed for a caller since a position
+    console/       shared parts of the pages: layout, sign-in, cookies, messages
+    http/          application, middleware, decoding, pagination, responses
+    client         the reference command-line client; uses the HTTP API only
+    assistant/     the AI: its client, and the worker that asks it for replies
+    timer          the thread that reopens snoozed chat sessions
+    server/        the HTTP server: parser, connections, group commit, event loop, workers
+    operate/       import and export, backups, database copy, doctor
+    routes/        the operations, one module per resource
+    commands/      the command line, one module per group of commands
 
-`app.py` beside the package is the door. Nobody but it and `commands` imports `routes`.
+`app.py`, beside the package, builds the WSGI application. Only `app.py` and `commands` import `routes`.
 """

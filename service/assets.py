@@ -1,5 +1,7 @@
-"""Where the pages' parts are: beside the package in a checkout, inside it once installed."""
+"""The folders static/ and templates/: beside the package in a checkout, inside the package once installed."""
 
+import functools
+import gzip
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -11,13 +13,21 @@ def folder(kind: str) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 
 
-def parts() -> dict[str, Path]:
-    """The files that pages load, by their names below `/static/`; nothing else can be asked for."""
+def static_files() -> dict[str, Path]:
+    """The files that pages load, by their path below `/static/`. No other files are served."""
     root = folder("static")
-    return {file.relative_to(root).as_posix(): file for file in root.rglob("*") if file.is_file()}
+    files = (file for file in root.rglob("*") if file.is_file() and file.suffix != ".gz")
+    return {file.relative_to(root).as_posix(): file for file in files}
 
 
-def type_of(file: Path) -> str:
-    """The media type of a part of the pages, whatever the host believes; a licence, say, is plain text."""
+@functools.cache
+def compressed(file: Path) -> bytes:
+    """A static file, compressed with gzip: by the build of the executable, or in a checkout at its first request."""
+    beside = file.with_name(f"{file.name}.gz")
+    return beside.read_bytes() if beside.exists() else gzip.compress(file.read_bytes(), mtime=0)
+
+
+def media_type(file: Path) -> str:
+    """The media type of a static file, independent of the host's configuration; `text/plain` for unknown suffixes."""
     kinds = {".css": "text/css", ".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml"}
     return f"{kinds.get(file.suffix, 'text/plain')}; charset=utf-8"

@@ -1,10 +1,10 @@
-"""Time and identifiers: the one place that reads the clock, and that never lets it go backwards or stand still.
+"""Time and identifiers. The only module that reads the clock; its time never goes backwards and never stops.
 
-A host's clock may be set back, by a second or by a year. From then on time passes at half its speed, until the host
-has caught up: what has expired stays so, and what waits for a moment waits twice as long at most.
+If the clock of the host is set back, by a second or by a year, time passes at half speed until the host has caught up.
+So expired things stay expired, and a timeout takes at most twice as long.
 
-Instants are whole milliseconds since 1970 inside, and RFC 3339 text with three decimals and `Z` on the wire and in
-tables, which sorts as time does.
+In Python, an instant is an integer of milliseconds since 1970. On the wire and in tables, it is an RFC 3339 text with
+three decimals and `Z`, which sorts chronologically.
 """
 
 import functools
@@ -23,7 +23,7 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-LAST = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+MAX_TIME = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 _RFC_3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+\- ])(\d\d):(\d\d))", re.ASCII
@@ -37,77 +37,79 @@ _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 _NANOSECONDS = 1_000_000  # in a millisecond
 
 _lock = threading.Lock()
-_ahead = 0  # how far the clock that all follow is ahead of this host's
-_latest = 0  # in nanoseconds, as the next: the moment that was last given here
-_given = memoryview(mmap.mmap(-1, 16)).cast("q")  # by any worker, and its steady time; memory that forked workers share
+_offset = 0  # milliseconds by which the clock that all instances share is ahead of the clock of this host
+_latest = 0  # nanoseconds: the latest time that this process has returned
+# Shared with forked workers: the latest time that any of them has returned, and its `monotonic_time`.
+_shared = memoryview(mmap.mmap(-1, 16)).cast("q")
 _latest_ulid = 0
-_series = itertools.count(secrets.randbits(79))
+_sequence = itertools.count(secrets.randbits(79))
 
 
 def host_time() -> int:
-    """What the host's clock says, in milliseconds; tests replace it."""
+    """The time of the host's clock in milliseconds. Tests replace it."""
     return time.time_ns() // 1_000_000
 
 
-def steady_time() -> int:
-    """Nanoseconds on a clock that nobody sets, the same in all processes of a host; tests replace it."""
+def monotonic_time() -> int:
+    """Nanoseconds of a clock that cannot be set, the same in all processes of a host. Tests replace it."""
     return time.monotonic_ns()
 
 
 def now() -> int:
-    """This moment in milliseconds, never earlier than any moment given before."""
-    return not_before(host_time() + _ahead)
+    """The current time in milliseconds, never earlier than a time that was returned before."""
+    return advance_to(host_time() + _offset)
 
 
-def follow(milliseconds: int) -> None:
-    """Go by a clock that says `milliseconds` now, and that other hosts go by as well."""
-    global _ahead
-    _ahead = milliseconds - host_time() - 1  # both were cut to whole ones; never ahead of it
-    not_before(milliseconds)  # another thread may follow at the same time, and have come from the server later than we
+def synchronize(milliseconds: int) -> None:
+    """Use a clock that several hosts share, and whose time is `milliseconds` now."""
+    global _offset
+    _offset = milliseconds - host_time() - 1  # both are truncated; never ahead of the shared clock
+    advance_to(milliseconds)  # another thread may set an older offset at the same time
 
 
-def not_before(milliseconds: int) -> int:
-    """See that it is not before `milliseconds`, a time that the host told, or that of a row; this moment, then."""
+def advance_to(milliseconds: int) -> int:
+    """Advance the time to at least `milliseconds`, the time of the host or of a row. Returns the current time."""
     global _latest
     with _lock:
-        # What is behind the other may be read or written between the two: then time passes too slowly, never too fast.
-        given, at = _given
-        steady = steady_time()
-        _latest = max(_latest, milliseconds * _NANOSECONDS, given + (steady - at) // 2)
-        _given[1], _given[0] = steady, _latest
+        # Another process may write between these two reads, or read between the two writes. Then the result is a pair
+        # of an older time and a later monotonic time: time passes too slowly, never too fast.
+        shared, written_at = _shared
+        monotonic = monotonic_time()
+        _latest = max(_latest, milliseconds * _NANOSECONDS, shared + (monotonic - written_at) // 2)
+        _shared[1], _shared[0] = monotonic, _latest
         return _latest // _NANOSECONDS
 
 
-def forget() -> None:
-    """Forget the past, for tests that set the clock."""
-    global _ahead, _latest, _latest_ulid
+def reset() -> None:
+    """Return to the initial state. For tests that set the clock back."""
+    global _offset, _latest, _latest_ulid
     with _lock:
-        _ahead = _latest = _latest_ulid = _given[0] = _given[1] = 0
+        _offset = _latest = _latest_ulid = _shared[0] = _shared[1] = 0
 
 
 def timestamp(milliseconds: int | None = None) -> str:
-    """RFC 3339 in UTC with three decimals: `2026-11-20T10:00:00.000Z`; without an argument, of this moment."""
+    """An RFC 3339 timestamp in UTC with three decimals: `2026-11-20T10:00:00.000Z`; by default of the current time."""
     seconds, thousandths = divmod(now() if milliseconds is None else milliseconds, 1000)
     return f"{_second(seconds)}.{thousandths:03}Z"
 
 
 @functools.lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
-    moment = _EPOCH + timedelta(seconds=seconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
+    instant = _EPOCH + timedelta(seconds=seconds)
+    return instant.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
 
 
 def milliseconds(stamp: str) -> int:
-    """The instant of a timestamp that `timestamp` or `read_timestamp` made."""
+    """The milliseconds since 1970 of a timestamp that `timestamp` or `read_timestamp` returned."""
     return (datetime.fromisoformat(stamp) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def read_timestamp(text: str, *, bare_date: str = "") -> str:
-    """Any RFC 3339 date-time as our own text; digits beyond milliseconds are cut off.
+    """An RFC 3339 date-time in the form of `timestamp`; digits beyond milliseconds are truncated.
 
-    `bare_date` allows what else ISO 8601 knows: a time without an offset, in UTC, and a date alone, as the "start" or
-    "end" of that day. A blank in place of the offset's plus sign is read as one, because a literal plus in a query
-    arrives so. Raises ValueError with a reason.
+    With `bare_date`, two more forms of ISO 8601 are accepted: a time without an offset, which is UTC, and a date, which
+    is the "start" or "end" of that day. A space in place of the plus sign of the offset is read as a plus sign,
+    because an unencoded plus sign in a query is decoded to a space. Raises ValueError with the reason.
     """
     if bare_date and _DATE.fullmatch(text):
         day = date.fromisoformat(text)
@@ -121,8 +123,8 @@ def read_timestamp(text: str, *, bare_date: str = "") -> str:
     try:
         offset = timedelta(0) if zulu else timedelta(hours=int(hours), minutes=int(minutes))
         zone = timezone(-offset if sign == "-" else offset)
-        moment = datetime(*map(int, parts), int((fraction or "").ljust(6, "0")[:6]), tzinfo=zone)  # type: ignore[misc, arg-type]
-        return timestamp((moment - _EPOCH) // timedelta(milliseconds=1))
+        instant = datetime(*map(int, parts), int((fraction or "").ljust(6, "0")[:6]), tzinfo=zone)  # type: ignore[misc, arg-type]
+        return timestamp((instant - _EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         raise ValueError("no such date or time") from None
 
@@ -133,35 +135,36 @@ def uuid() -> str:
 
 
 def read_uuid(text: str) -> str:
-    """A hyphenated UUID in lower case. Raises ValueError for every other spelling."""
+    """A hyphenated UUID in lower case. Raises ValueError for other notations."""
     if not _UUID.fullmatch(text):
         raise ValueError("expected a UUID")
     return text.lower()
 
 
 def ulid(at: int | None = None, *, after: str = "") -> str:
-    """A new ULID of the moment `at` (now), later than every other made here for that moment, and than `after`.
+    """A new ULID with the time `at` (default: now), greater than all others made here for that time, and than `after`.
 
-    Moments named by `at` may alternate, so theirs end in numbers of one rising series. An `after` that is not past yet
-    is outrun by far, since others may count on from it, and draws nothing with it that is made later.
+    Callers may alternate between values of `at`, so these ULIDs end in a number from one increasing sequence. If
+    `after` is in the future, the result is greater by a large random number, because other processes may count on from
+    `after` as well; later ULIDs are not affected.
     """
     global _latest_ulid
     if at is not None:
-        fresh = int.from_bytes(ULID.from_timestamp(at).bytes[:6]) << 80 | next(_series)
-        return str(ULID.from_int(max(fresh, int(ULID.from_str(after)) + 1 if after else 0)))
-    fresh = int(ULID.from_timestamp(now()))
+        number = int.from_bytes(ULID.from_timestamp(at).bytes[:6]) << 80 | next(_sequence)
+        return str(ULID.from_int(max(number, int(ULID.from_str(after)) + 1 if after else 0)))
+    number = int(ULID.from_timestamp(now()))
     with _lock:
-        if fresh < _latest_ulid or fresh >> 80 == _latest_ulid >> 80:
-            fresh = _latest_ulid + 1
-        _latest_ulid = fresh
-    text = str(ULID.from_int(fresh))
+        if number < _latest_ulid or number >> 80 == _latest_ulid >> 80:
+            number = _latest_ulid + 1
+        _latest_ulid = number
+    text = str(ULID.from_int(number))
     if text <= after:
         text = str(ULID.from_int(int(ULID.from_str(after)) + 1 + secrets.randbits(60)))
     return text
 
 
 def read_ulid(text: str) -> str:
-    """A ULID in upper case. Raises ValueError for every other spelling."""
+    """A ULID in upper case. Raises ValueError for other notations."""
     upper = text.upper()
     if not text.isascii() or not _ULID.fullmatch(upper):
         raise ValueError("expected a ULID")
@@ -169,5 +172,5 @@ def read_ulid(text: str) -> str:
 
 
 def ulid_time(text: str) -> int:
-    """The moment of a ULID in milliseconds."""
+    """The time of a ULID in milliseconds since 1970."""
     return int(ULID.from_str(text)) >> 80

@@ -1,16 +1,16 @@
-"""What Ctrl-C does. Imports next to nothing, since it is loaded before everything else."""
+"""Handling of Ctrl-C (SIGINT). Imports almost nothing, because it is loaded before all other modules."""
 
-import _signal as signal  # the module `signal` loads `enum` and half a dozen others first
+import _signal as signal  # the module `signal` would first load `enum` and six others
 import os
 
-STATUS = 130  # 128 + SIGINT, as shells have it
+STATUS = 130  # 128 + SIGINT, the convention of shells
 
 
 def exit_at_once() -> None:
-    """End the process at an interrupt. For the time in which modules load and nothing needs to be cleaned up.
+    """End the process at an interrupt. Used while modules load and nothing has to be cleaned up.
 
-    A KeyboardInterrupt raised in an import may be lost in a callback or turned into another error. An interrupt that
-    the parent process has ignored, as a shell does for what it starts with `&`, stays ignored.
+    A KeyboardInterrupt raised during an import may be lost in a callback or become another error. If the parent process
+    ignores SIGINT, as a shell does for background jobs, it stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _exit)
@@ -23,7 +23,7 @@ def raise_error() -> None:
 
 
 def raises_error() -> bool:
-    """Whether an interrupt raises KeyboardInterrupt now."""
+    """Whether an interrupt raises KeyboardInterrupt."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

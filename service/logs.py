@@ -1,8 +1,8 @@
-"""Log lines, for people or as JSON Lines for programs; nowhere else do they get their form.
+"""The form of log lines: text for people, or JSON Lines for programs.
 
-A record is one line for programs. For people it is a line that begins with its time; the lines of a traceback below it
-are indented. Control characters are escaped in both, so whatever gets into a log forges no line of it. Neither form
-ever holds query strings, headers or bodies, since nobody hands them in.
+In JSON, a record is one line. As text, it is a line that begins with its time, followed by the indented lines of a
+traceback. Control characters are escaped in both, so that logged data cannot forge a line. Log lines contain no query
+strings, headers or bodies, because callers do not pass them.
 """
 
 import logging
@@ -11,55 +11,55 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 from msgspec import Struct
 
 from service import clock
-from service.terminal import escape
+from service.escape import escape
 
 INDENT = "    "
-AT_ONCE = 8  # lines: about as many as a pipe takes in one piece (POSIX, PIPE_BUF), so that workers do not mix theirs
+MAX_BUFFERED = 8  # lines: about one write to a pipe (POSIX, PIPE_BUF), so that lines of workers do not mix
 
-_BLANK = vars(logging.LogRecord("", logging.INFO, "", 0, None, (), None))
+_TEMPLATE = vars(logging.LogRecord("", logging.INFO, "", 0, None, (), None))
 
 
-class Event(Struct):
-    """What has members to be told beside a sentence. Log it in place of a message: `str` of it is the line for people.
+class LogEvent(Struct):
+    """A log message with members. Log an instance in place of a message: `str` of it is the line in the text form.
 
-    Members are to be free of control characters.
+    Members must not contain control characters.
     """
 
-    def sentence(self) -> str:
-        """The message for programs, which have the members as well."""
+    def summary(self) -> str:
+        """The message in the JSON form, which has the members as well."""
         return str(self)
 
 
-class Told(logging.LogRecord):
-    """The record of an event, for `handle` of a logger; made at once, since every request makes one."""
+class LogRecord(logging.LogRecord):
+    """The record of an event, for `Logger.handle`. Made quickly: each request logs one."""
 
-    def __init__(self, logger: logging.Logger, event: Event) -> None:
-        self.__dict__ = _BLANK | {"name": logger.name, "msg": event, "created": time.time()}
+    def __init__(self, logger: logging.Logger, event: LogEvent) -> None:
+        self.__dict__ = _TEMPLATE | {"name": logger.name, "msg": event, "created": time.time()}
 
 
-class _Form(logging.Formatter):
-    _told = (-1, "")  # the last second, and the text of it
+class _Formatter(logging.Formatter):
+    _last_second = (-1, "")  # the second that was formatted last, and its text
 
     def time(self, record: logging.LogRecord) -> str:
-        """RFC 3339 in UTC, to the millisecond, by the host's clock."""
+        """The time of the record by the host's clock: RFC 3339 in UTC, with milliseconds."""
         second = int(record.created)
-        told = self._told
-        if told[0] != second:
-            told = self._told = (second, clock.timestamp(second * clock.SECOND)[:-4])
-        return f"{told[1]}{int(record.created * 1000) % 1000:03}Z"
+        last = self._last_second
+        if last[0] != second:
+            last = self._last_second = (second, clock.timestamp(second * clock.SECOND)[:-4])
+        return f"{last[1]}{int(record.created * 1000) % 1000:03}Z"
 
     def traceback(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
 
 
-class Text(_Form):
-    """For people."""
+class TextFormatter(_Formatter):
+    """The text form, for people."""
 
     def format(self, record: logging.LogRecord) -> str:
         lines = [f"{self.time(record)} {record.levelname} {record.name} {_printable(record.getMessage())}"]
@@ -67,57 +67,57 @@ class Text(_Form):
         return "\n".join(lines)
 
 
-class Json(_Form):
-    """For programs."""
+class JsonFormatter(_Formatter):
+    """The JSON form, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event = record.msg if isinstance(record.msg, Event) else None
-        told: dict[str, Any] = {
+        event = record.msg if isinstance(record.msg, LogEvent) else None
+        members: dict[str, object] = {
             "time": self.time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _encodable(event.sentence() if event else record.getMessage()),
+            "message": _encodable(event.summary() if event else record.getMessage()),
         }
         if event:
-            told |= msgspec.structs.asdict(event)
+            members |= msgspec.structs.asdict(event)
         if traceback := self.traceback(record):
-            told["traceback"] = _encodable(traceback)
-        line = msgspec.json.encode(told).decode()
+            members["traceback"] = _encodable(traceback)
+        line = msgspec.json.encode(members).decode()
         return _printable(line)
 
 
-FORMS = {"text": Text, "json": Json}
+FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
 
 
-class Lines(logging.StreamHandler[TextIO]):
-    """Standard error. What a thread logs while `held` is formatted and written together, at the end.
+class BufferedHandler(logging.StreamHandler[TextIO]):
+    """Writes to standard error. Records that a thread logs inside `buffered` are formatted and written together.
 
-    One by one, between requests, lines take as much of the processor as a database does to answer most of those.
+    Written one by one, between requests, log lines take as much processor time as the database for most requests.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._here = threading.local()
+        self._thread = threading.local()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep what this thread logs inside until it ends; so whoever has something to tell must not wait for long."""
-        self._here.held = held = list[logging.LogRecord]()
+    def buffered(self) -> Iterator[None]:
+        """Buffer the records of this thread until the end of the block, which must come soon."""
+        self._thread.buffer = buffer = list[logging.LogRecord]()
         try:
             yield
         finally:
-            del self._here.held
-            self._write(held)
+            del self._thread.buffer
+            self._write(buffer)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        held: list[logging.LogRecord] | None = getattr(self._here, "held", None)
-        if held is None:
+        buffer: list[logging.LogRecord] | None = getattr(self._thread, "buffer", None)
+        if buffer is None:
             self._write([record])
             return True
-        held.append(record)
-        if len(held) == AT_ONCE:
-            self._write(held)
-            held.clear()
+        buffer.append(record)
+        if len(buffer) == MAX_BUFFERED:
+            self._write(buffer)
+            buffer.clear()
         return True
 
     def _write(self, records: Sequence[logging.LogRecord]) -> None:
@@ -138,29 +138,29 @@ class Lines(logging.StreamHandler[TextIO]):
                 self.release()
 
 
-lines = Lines()
+handler = BufferedHandler()
 
 
-def set_up(level: str, form: str) -> None:
-    """Write the lines of this process to standard error."""
-    lines.stream = sys.stderr
-    lines.setFormatter(FORMS[form]())
-    logging.basicConfig(level=level.upper(), handlers=[lines])
-    logging.getLogger("peewee").setLevel("INFO")  # below, it writes values: password hashes, signing keys
-    # What no line of ours shows is not found out for each of them (Python's logging HOWTO, section Optimization).
+def configure(level: str, form: str) -> None:
+    """Write the log of this process to standard error."""
+    handler.stream = sys.stderr
+    handler.setFormatter(FORMATTERS[form]())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("peewee").setLevel("INFO")  # its debug lines contain values: password hashes, signing keys
+    # Do not collect what the lines do not show (Python's logging HOWTO, section Optimization).
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    threading.excepthook = _tell_of_thread
+    threading.excepthook = _log_thread_failure
 
 
-def announce(sentence: str) -> None:
-    """Write a line whatever the level is."""
+def announce(message: str) -> None:
+    """Write a line at any log level."""
     log = logging.getLogger("cx.server")
-    log.handle(log.makeRecord(log.name, logging.INFO, "", 0, sentence, (), None))
+    log.handle(log.makeRecord(log.name, logging.INFO, "", 0, message, (), None))
 
 
-def _tell_of_thread(args: threading.ExceptHookArgs) -> None:
-    """Whatever ends a thread of a library is a record like any other."""
+def _log_thread_failure(args: threading.ExceptHookArgs) -> None:
+    """Log an exception that ends a thread, also a thread of a library."""
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
         logging.getLogger("cx.server").error("a thread has failed", exc_info=args.exc_value)
 
@@ -170,5 +170,5 @@ def _printable(text: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Without halves of characters, which JSON cannot hold."""
+    """The text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()

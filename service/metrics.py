@@ -1,12 +1,11 @@
-"""Numbers for Prometheus that add up over the workers of a server.
+"""Prometheus metrics, summed over the workers of a server.
 
-The processes of a server share one piece of memory, made before the first fork, in which each has a seat: a row of
-numbers that only its own process writes. Whoever is asked sums over all seats. Whoever comes in place of a worker that
-died takes its seat and counts on from there, so no counter ever goes backwards. What is counted by operation has a
-cell for each of the declared ones, whatever addresses are asked for.
+The processes of a server share memory that is allocated before the first fork. Each process has a slot in it: a row of
+numbers that only this process writes. Any process can answer a scrape: it sums over all slots. The process that
+replaces a dead worker takes over its slot and its counters, so counters never decrease. Metrics by operation have one
+cell for each declared operation, so the addresses that clients request do not add time series.
 """
 
-import math
 import mmap
 import os
 import platform
@@ -17,23 +16,23 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOM = 8192  # numbers of a seat; memory that is never touched costs nothing
+SLOT_SIZE = 8192  # numbers in a slot; pages of memory that are never written cost nothing
 BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 STATUSES = (200, 201, 204, 303, 304, 400, 401, 403, 404, 405, 413, 415, 429, 431, 500, 503)
-UNROUTED = "none"  # the operation of what never reached one
+UNROUTED = "none"  # the operation label of requests that match no operation
 
-# The numbers of a seat. The first ones are emptied, with PROCESS, by the parent of a worker that has died.
-OF_THE_MOMENT = IN_FLIGHT, CONNECTIONS, QUEUED, WAITING = range(4)
-PROCESS, STARTS, DEATHS, ENDED_SECONDS, TOLD_SECONDS = range(4, 9)
+# The cells of a slot. When a worker has died, its parent resets the gauges and PROCESS.
+GAUGES = IN_FLIGHT, CONNECTIONS, QUEUED, WAITING = range(4)
+PROCESS, STARTS, DEATHS, ENDED_SECONDS, REPORTED_SECONDS = range(4, 9)
 DURATIONS = 9
 OPERATIONS = DURATIONS + len(BUCKETS) + 1
-WIDTH = len(STATUSES) + 2  # of an operation: a number for each status, one for all others, and the seconds
+WIDTH = len(STATUSES) + 2  # cells of an operation: one for each status, one for all other statuses, and the seconds
 SECONDS = WIDTH - 1
-CLOCK = os.sysconf("SC_CLK_TCK")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")  # per second
 
 
 class Sample(NamedTuple):
-    """One number: what follows the name of its family, its labels, its value."""
+    """One number of a family: its value, its labels, and the suffix of the name."""
 
     value: float
     labels: dict[str, object] = {}
@@ -41,20 +40,31 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """All numbers of one name."""
+    """All samples of one metric."""
 
     name: str
     kind: str
-    about: str
+    help: str
     samples: Sequence[Sample]
 
 
-class Board:
-    """The seats of a server; the first is that of the process which made it."""
+class Traffic(NamedTuple):
+    """The requests that all processes have answered, and what they are working on."""
+
+    requests: float
+    errors: float  # responses with status 500 or 503
+    seconds: float
+    buckets: tuple[float, ...]  # requests by duration: those above the previous bound of BUCKETS
+    connections: float
+    queued: float
+
+
+class SharedMetrics:
+    """The slots of a server's processes. The first slot belongs to the process that created it."""
 
     def __init__(self, workers: int = 0) -> None:
-        self.seats, self.begun = 1 + workers, time.time()
-        self._cells = memoryview(mmap.mmap(-1, self.seats * ROOM * 8)).cast("d")
+        self.slots, self.started_at = 1 + workers, time.time()
+        self._cells = memoryview(mmap.mmap(-1, self.slots * SLOT_SIZE * 8)).cast("d")
         self._lock = threading.Lock()
         self._base = 0
         self._rows = {UNROUTED: OPERATIONS}
@@ -62,31 +72,31 @@ class Board:
         self._cells[PROCESS] = os.getpid()
 
     def name_operations(self, names: Iterable[str]) -> None:
-        """Give each operation its cells: the same ones in all processes, since they serve the same operations."""
+        """Assign cells to the operations; all processes serve the same operations, so they assign the same cells."""
         rows = {name: OPERATIONS + WIDTH * place for place, name in enumerate([UNROUTED, *names])}
-        if max(rows.values()) + WIDTH > ROOM:
-            raise ValueError(f"there is no room for the numbers of {len(rows)} operations")
+        if max(rows.values()) + WIDTH > SLOT_SIZE:
+            raise ValueError(f"no space for the metrics of {len(rows)} operations")
         self._rows = rows
 
-    # Seats. A worker's place is found before the fork; both sides say then who sits there.
+    # Slots. A slot is chosen before the fork; after it, both processes record that it is in use.
 
-    def free_seat(self) -> int:
-        """A seat of a worker, in which nobody sits."""
-        return next(seat for seat in range(1, self.seats) if not self._cells[seat * ROOM + PROCESS])
+    def free_slot(self) -> int:
+        """The number of a slot that no worker uses."""
+        return next(slot for slot in range(1, self.slots) if not self._cells[slot * SLOT_SIZE + PROCESS])
 
-    def sit(self, seat: int, process: int) -> None:
-        """A worker has begun; `process` is 0 in itself, as after a fork."""
+    def worker_started(self, slot: int, process: int) -> None:
+        """Record the start of a worker, by the result of `fork`: the process ID in the parent, 0 in the worker."""
         if process:
-            self._cells[seat * ROOM + PROCESS] = process
+            self._cells[slot * SLOT_SIZE + PROCESS] = process
             self.add(STARTS)
         else:
-            self._base = seat * ROOM
+            self._base = slot * SLOT_SIZE
 
-    def leave(self, process: int) -> None:
-        """A worker has died."""
-        for base in range(ROOM, self.seats * ROOM, ROOM):
+    def worker_ended(self, process: int) -> None:
+        """Record the end of a worker, and free its slot."""
+        for base in range(SLOT_SIZE, self.slots * SLOT_SIZE, SLOT_SIZE):
             if self._cells[base + PROCESS] == process:
-                for cell in (*OF_THE_MOMENT, PROCESS):
+                for cell in (*GAUGES, PROCESS):
                     self._cells[base + cell] = 0
         times = os.times()
         self._cells[self._base + ENDED_SECONDS] = times.children_user + times.children_system
@@ -95,17 +105,17 @@ class Board:
     # Writing.
 
     def add(self, cell: int, amount: float = 1) -> None:
-        """Count."""
+        """Add to a cell of this process."""
         with self._lock:
             self._cells[self._base + cell] += amount
 
-    def tell(self, connections: int, queued: int, waiting: int) -> None:
-        """How things are in this process."""
+    def set_gauges(self, connections: int, queued: int, waiting: int) -> None:
+        """Set the gauges of this process."""
         base, cells = self._base, self._cells
         cells[base + CONNECTIONS], cells[base + QUEUED], cells[base + WAITING] = connections, queued, waiting
 
-    def answered(self, operation: str, status: int, seconds: float) -> None:
-        """Count an answer."""
+    def count_response(self, operation: str, status: int, seconds: float) -> None:
+        """Count a response."""
         cells, base = self._cells, self._base
         row = base + self._rows.get(operation, OPERATIONS)
         counter = row + self._columns.get(status, len(STATUSES))
@@ -121,39 +131,47 @@ class Board:
 
     # Reading.
 
-    def elsewhere(self) -> float:
-        """Connections that another worker has on average; without another, more than any."""
-        others = self.seats - 2
-        return (self.total(CONNECTIONS) - self._cells[self._base + CONNECTIONS]) / others if others > 0 else math.inf
-
     def total(self, cell: int) -> float:
-        """A number, summed over all seats."""
-        return float(sum(self._cells[cell::ROOM]))
+        """A cell, summed over all slots."""
+        return float(sum(self._cells[cell::SLOT_SIZE]))
+
+    def traffic(self) -> Traffic:
+        """The counters and gauges of all processes in short."""
+        rows, columns = self._rows.values(), [self._columns[status] for status in (500, 503)]
+        buckets = tuple(self.total(DURATIONS + place) for place in range(len(BUCKETS) + 1))
+        errors = sum(self.total(row + column) for row in rows for column in columns)
+        seconds = sum(self.total(row + SECONDS) for row in rows)
+        return Traffic(sum(buckets), errors, seconds, buckets, self.total(CONNECTIONS), self.total(QUEUED))
+
+    def usages(self) -> "dict[int, Usage]":
+        """The resources that each process uses, by slot; empty where the system does not report them."""
+        processes = {slot: int(self._cells[slot * SLOT_SIZE + PROCESS]) for slot in range(self.slots)}
+        return {slot: usage for slot, process in processes.items() if (usage := process_usage(process))}
 
     def families(self, declared: Iterable[tuple[str, Collection[int]]]) -> Iterator[Family]:
-        """Everything that is known here; of the operations in `declared`, the statuses beside them from 0 on."""
-        starting = {(name, status) for name, statuses in declared for status in (*statuses, 500, 503)}
+        """All metrics. The statuses that are `declared` for an operation are included while their count is 0."""
+        initial = {(name, status) for name, statuses in declared for status in (*statuses, 500, 503)}
         requests, seconds = [], []
         for name, row in self._rows.items():
             for status, column in self._columns.items():
                 count = self.total(row + column)
-                if count or (name, status) in starting:
+                if count or (name, status) in initial:
                     requests.append(Sample(count, {"operation": name, "status": status}))
             if others := self.total(row + len(STATUSES)):
                 requests.append(Sample(others, {"operation": name, "status": "other"}))
             seconds.append(Sample(self.total(row + SECONDS), {"operation": name}))
         yield Family("cx_requests_total", "counter", "Requests answered, by operation and status.", requests)
-        yield Family("cx_request_seconds_total", "counter", "Time spent on answers, by operation.", seconds)
+        yield Family("cx_request_seconds_total", "counter", "Time spent on requests, by operation.", seconds)
         yield self._durations(sum(sample.value for sample in seconds))
-        for name, kind, about, cell in (
-            ("cx_requests_in_flight", "gauge", "Requests that a thread works on.", IN_FLIGHT),
-            ("cx_requests_queued", "gauge", "Requests that no thread has taken up yet.", QUEUED),
-            ("cx_requests_waiting", "gauge", "Requests put aside until there is news.", WAITING),
+        for name, kind, help, cell in (
+            ("cx_requests_in_flight", "gauge", "Requests in progress.", IN_FLIGHT),
+            ("cx_requests_queued", "gauge", "Requests waiting for a thread.", QUEUED),
+            ("cx_requests_waiting", "gauge", "Long polls waiting for a change.", WAITING),
             ("cx_connections", "gauge", "Open connections.", CONNECTIONS),
-            ("cx_worker_starts_total", "counter", "Worker processes started, where there are several.", STARTS),
-            ("cx_worker_deaths_total", "counter", "Worker processes that ended without being told to.", DEATHS),
+            ("cx_worker_starts_total", "counter", "Worker processes started; 0 with a single process.", STARTS),
+            ("cx_worker_deaths_total", "counter", "Worker processes that ended unexpectedly.", DEATHS),
         ):
-            yield Family(name, kind, about, [Sample(self.total(cell))])
+            yield Family(name, kind, help, [Sample(self.total(cell))])
         yield from self._processes()
 
     def _durations(self, seconds: float) -> Family:
@@ -162,64 +180,72 @@ class Board:
             below += self.total(DURATIONS + place)
             samples.append(Sample(below, {"le": bound}, "_bucket"))
         samples += [Sample(seconds, {}, "_sum"), Sample(below, {}, "_count")]
-        about = "Time from a request's turn to its answer, without its way over the network."
-        return Family("cx_request_duration_seconds", "histogram", about, samples)
+        help = "Time from the start of a request to its response, without the network."
+        return Family("cx_request_duration_seconds", "histogram", help, samples)
 
     def _processes(self) -> Iterator[Family]:
-        """What the kernel tells of each process, where it does; the names are those that all client libraries use."""
-        usages = {seat: use for seat in range(self.seats) if (use := usage(int(self._cells[seat * ROOM + PROCESS])))}
-        yield Family("process_start_time_seconds", "gauge", "When the server began.", [Sample(self.begun)])
+        """Figures of the kernel for each process, where available, under the names that all client libraries use."""
+        usages = self.usages()
+        yield Family(
+            "process_start_time_seconds",
+            "gauge",
+            "Start of the server, in seconds since 1970.",
+            [Sample(self.started_at)],
+        )
         if not usages:
             return
-        # A process that has just ended may be missing among both the living and the ended.
-        told = sum(use.seconds for use in usages.values()) + self.total(ENDED_SECONDS)
-        told = max(told, *self._cells[TOLD_SECONDS::ROOM], 0.0)
-        self._cells[self._base + TOLD_SECONDS] = told
-        about = "Processor time of all processes, also of those that ended."
-        yield Family("process_cpu_seconds_total", "counter", about, [Sample(told)])
-        about = "Memory of each process; what they share is in all of them."
-        memory = [Sample(use.memory, {"worker": seat}) for seat, use in usages.items()]
-        yield Family("process_resident_memory_bytes", "gauge", about, memory)
-        descriptors = [Sample(use.descriptors, {"worker": seat}) for seat, use in usages.items()]
+        # A process that has just ended may be in neither of the two sums; the counter must not decrease.
+        seconds = sum(usage.seconds for usage in usages.values()) + self.total(ENDED_SECONDS)
+        seconds = max(seconds, *self._cells[REPORTED_SECONDS::SLOT_SIZE], 0.0)
+        self._cells[self._base + REPORTED_SECONDS] = seconds
+        help = "Processor time of all processes, including those that ended."
+        yield Family("process_cpu_seconds_total", "counter", help, [Sample(seconds)])
+        help = "Memory of each process, including the memory that processes share."
+        memory = [Sample(usage.memory, {"worker": slot}) for slot, usage in usages.items()]
+        yield Family("process_resident_memory_bytes", "gauge", help, memory)
+        descriptors = [Sample(usage.descriptors, {"worker": slot}) for slot, usage in usages.items()]
         yield Family("process_open_fds", "gauge", "Open file descriptors of each process.", descriptors)
-        most = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        yield Family("process_max_fds", "gauge", "How many file descriptors a process may open.", [Sample(most)])
+        limit = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        yield Family(
+            "process_max_fds", "gauge", "Maximum number of open file descriptors of a process.", [Sample(limit)]
+        )
 
 
 class Usage(NamedTuple):
-    """What a process has used: seconds, bytes, descriptors."""
+    """The resources that a process uses: processor seconds, bytes of memory, open file descriptors."""
 
     seconds: float
     memory: int
     descriptors: int
 
 
-def usage(process: int) -> Usage | None:
-    """What Linux tells of a process (proc(5)); None where there is no such process, or no Linux."""
+def process_usage(process: int) -> Usage | None:
+    """The resources of a process by /proc (see proc(5)); None without such a process, or on other systems."""
     try:
-        told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()  # from its state, field 3, on
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()  # from field 3, the state, on
         descriptors = sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
     except OSError:
         return None
-    user, system, pages = (int(told[field - 3]) for field in (14, 15, 24))
-    return Usage((user + system) / CLOCK, pages * mmap.PAGESIZE, descriptors)
+    user, system, pages = (int(fields[field - 3]) for field in (14, 15, 24))
+    return Usage((user + system) / CLOCK_TICKS, pages * mmap.PAGESIZE, descriptors)
 
 
 def build_info(**labels: object) -> Family:
-    """What runs here."""
-    about = "What runs here; always 1."
-    return Family("cx_build_info", "gauge", about, [Sample(1, {**labels, "python": platform.python_version()})])
+    """The version of the service and of Python, as labels."""
+    return Family(
+        "cx_build_info", "gauge", "Versions; always 1.", [Sample(1, {**labels, "python": platform.python_version()})]
+    )
 
 
 def render(families: Iterable[Family]) -> str:
     """The text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats)."""
     lines = []
-    for name, kind, about, samples in families:
-        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+    for name, kind, help, samples in families:
+        lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
         for value, labels, suffix in samples:
-            told = ",".join(f'{label}="{_escape(str(text))}"' for label, text in labels.items())
+            rendered = ",".join(f'{label}="{_escape(str(text))}"' for label, text in labels.items())
             number = int(value) if float(value).is_integer() else value
-            lines.append(f"{name}{suffix}{{{told}}} {number}" if told else f"{name}{suffix} {number}")
+            lines.append(f"{name}{suffix}{{{rendered}}} {number}" if rendered else f"{name}{suffix} {number}")
     return "\n".join(lines) + "\n"
 
 
@@ -227,10 +253,10 @@ def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-board = Board()
+shared = SharedMetrics()
 
 
-def prepare(workers: int) -> None:
-    """A new board for a server that is about to fork so many workers."""
-    global board
-    board = Board(workers)
+def create_shared(workers: int) -> None:
+    """Allocate the metrics of a server that is about to fork `workers` processes."""
+    global shared
+    shared = SharedMetrics(workers)

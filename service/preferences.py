@@ -1,37 +1,38 @@
-"""The settings document of a user: what it may hold, its defaults, and how patches change it."""
+"""The settings document of a user: its members, their defaults, and merge patches."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, formats
+from service import clock, validators
+from service.api.schemas import convert
 from service.errors import InvalidBody
 from service.fields import DATE_TIME, compact_json
-from service.remembering import remembered
-from service.shapes import convert
+from service.memoize import memoized
+from service.types import JsonObject, JsonValue
 
-LARGEST = 64 * 1024  # bytes of the document
-DEEPEST = 8  # levels
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 8  # levels of nesting
 
-LanguageTag = Annotated[str, Meta(min_length=1, max_length=64, description="A BCP 47 tag."), formats.language_tag]
-ReplyLanguage = Annotated[str, Meta(max_length=64, description="A BCP 47 tag, or empty."), formats.language_tag]
-Moment = Annotated[str, Meta(description="An RFC 3339 timestamp.", extra_json_schema=DATE_TIME), clock.read_timestamp]
+LanguageTag = Annotated[str, Meta(min_length=1, max_length=64, description="A BCP 47 tag."), validators.language_tag]
+ReplyLanguage = Annotated[str, Meta(max_length=64, description="A BCP 47 tag, or empty."), validators.language_tag]
+Time = Annotated[str, Meta(description="An RFC 3339 timestamp.", extra_json_schema=DATE_TIME), clock.read_timestamp]
 
 
 class Appearance(Struct):
-    """How the app looks."""
+    """Appearance of the app."""
 
     language: LanguageTag = "en"
     theme: Literal["system", "light", "dark"] = "system"
 
 
 class Deliveries(Struct):
-    """What is delivered beside the inbox, and when."""
+    """Delivery of notifications outside of the app."""
 
     email_enabled: bool = True
     marketing_enabled: bool = False
-    muted_until: Moment | None = None
+    muted_until: Time | None = None
     push_enabled: bool = True
 
     def __post_init__(self) -> None:
@@ -39,7 +40,7 @@ class Deliveries(Struct):
 
 
 class Privacy(Struct):
-    """What others learn of the user."""
+    """Data that others receive about the user."""
 
     share_analytics: bool = False
     share_crash_reports: bool = False
@@ -48,20 +49,20 @@ class Privacy(Struct):
 
 
 class Settings(Struct):
-    """The settings of a user (section 2.5 of the document); members beside these are kept as they are."""
+    """The settings of a user. Other members of the document are kept unchanged."""
 
     appearance: Appearance = msgspec.field(default_factory=Appearance)
     chat_language: ReplyLanguage = ""
     notifications: Deliveries = msgspec.field(default_factory=Deliveries)
     privacy: Privacy = msgspec.field(default_factory=Privacy)
-    updated_at: Moment | None = None
+    updated_at: Time | None = None
 
     def __post_init__(self) -> None:
         self.updated_at = self.updated_at or None
 
 
-def merge(document: Any, patch: Any) -> Any:
-    """A JSON document after a merge patch (RFC 7396, section 2): `null` removes a member, objects merge."""
+def merge(document: object, patch: object) -> JsonValue:
+    """Return a JSON document after a merge patch (RFC 7396, section 2): `null` removes a member, objects merge."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(document) if isinstance(document, dict) else {}
@@ -73,30 +74,36 @@ def merge(document: Any, patch: Any) -> Any:
     return merged
 
 
-def check(document: dict[str, Any]) -> dict[str, Any]:
-    """A settings document as it is stored, if it can be. Raises InvalidBody with the place of the fault."""
-    if _depth(document) > DEEPEST:
-        raise InvalidBody(f"$: expected at most {DEEPEST} levels")
+def check(document: JsonObject) -> JsonObject:
+    """Return the stored form of a settings document. Raises InvalidBody with the path of the invalid member."""
+    if _depth(document) > MAX_DEPTH:
+        raise InvalidBody(f"$: expected at most {MAX_DEPTH} levels")
     stored = _stored(document, convert(document, Settings))
-    own = {name: value for name, value in stored.items() if name != "updated_at"}  # which comes and goes by itself
-    if len(compact_json(own).encode()) > LARGEST:
-        raise InvalidBody(f"$: expected at most {LARGEST} bytes, together with the settings that are there already")
+    own = {name: value for name, value in stored.items() if name != "updated_at"}  # set by the service
+    if len(compact_json(own).encode()) > MAX_BYTES:
+        raise InvalidBody(f"$: expected at most {MAX_BYTES} bytes, including the existing settings")
     return stored
 
 
-@remembered(1024)
-def read(stored: str) -> dict[str, Any]:
-    """A stored text as a document with all defaults, which nobody may change: most users have the same."""
+@memoized(1024)
+def read(stored: str) -> JsonObject:
+    """Return a stored text as a document with all defaults. The document is cached and shared: do not modify it."""
     return complete(msgspec.json.decode(stored))
 
 
-def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """A stored document, with the defaults of the members that it lacks."""
+@memoized(1024)
+def chosen_language(stored: str) -> str:
+    """Return the language that the user has chosen for the pages; empty if there is none."""
+    return str(msgspec.json.decode(stored).get("appearance", {}).get("language", ""))
+
+
+def complete(document: JsonObject) -> JsonObject:
+    """Return a stored document with the defaults of missing members."""
     return _completed(document, msgspec.convert(document, Settings))
 
 
-def _stored(document: dict[str, Any], known: Struct) -> dict[str, Any]:
-    """The members of a document, the known ones as they were read, unless they are empty: nothing is their default."""
+def _stored(document: JsonObject, known: Struct) -> JsonObject:
+    """Return the members to store: known ones as converted, without those that are empty; empty means the default."""
     found = {}
     for name, value in document.items():
         read = getattr(known, name) if name in known.__struct_fields__ else value
@@ -106,16 +113,16 @@ def _stored(document: dict[str, Any], known: Struct) -> dict[str, Any]:
     return found
 
 
-def _completed(document: dict[str, Any], known: Struct) -> dict[str, Any]:
-    """The members of a document, behind all known ones with their defaults."""
-    found: dict[str, Any] = {name: getattr(known, name) for name in known.__struct_fields__}
+def _completed(document: JsonObject, known: Struct) -> JsonObject:
+    """Return all known members, with defaults, followed by the other members of a document."""
+    found: JsonObject = {name: getattr(known, name) for name in known.__struct_fields__}
     for name, value in found.items():
         if isinstance(value, Struct):
             found[name] = _completed(document.get(name, {}), value)
     return found | {name: value for name, value in document.items() if name not in found}
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     if isinstance(value, dict | list):
         return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
     return 0

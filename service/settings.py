@@ -1,7 +1,8 @@
-"""Settings: each declared once, with its flag, its `CX_…` variable, its default and its sentence.
+"""Settings. Each is declared once; its flag, its `CX_…` variable, its default and its help are derived from that.
 
-A flag beats a variable beats the default. Read once at the start and frozen. A secret has no flag, since everybody on
-a host can read the command lines of its processes.
+A flag takes precedence over a variable, and a variable over the default. Settings are read once at the start and are
+immutable. A secret has no flag, because all users of a host can read the command lines of its processes. A setting that
+may hold a secret can also be the content of a file, which the variable `CX_…_FILE` names.
 """
 
 import argparse
@@ -9,117 +10,228 @@ import dataclasses
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 _SITE = re.compile(
     r"(https?)://(?:\[([0-9a-f:.]+)]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?)(?::([1-9][0-9]{0,4}))?/?", re.ASCII
 )
+_URL = re.compile(r"([a-z]+://)(?:([^/?#@:]*)(:[^/?#@]*)?@)?([^/?#@]*(?:/[^/?#@]*)?)(\?[^@]*)?", re.DOTALL)
+_LISTEN = re.compile(r"unix:(/.+)|(?:\[([0-9A-Fa-f:.]+)]|([^:\[\]/]+)):([0-9]{1,5})", re.DOTALL)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+HIDDEN = "********"  # shown in place of a secret
+DESTINATION = "setting_{}"  # of a flag in the parsed arguments; a command may have an argument of the same name
+MAX_TEXT = 200  # characters of a text for display
+MAX_SECRET = 64 * 1024  # bytes of a file
 
 
 def site(text: str) -> str:
-    """The address of a web site as browsers write an origin: no path, no default port, lower case.
+    """The origin of a web site, as browsers send it: in lower case, without path and default port.
 
-    Raises ValueError with what was expected, but without the text: it may hold a password.
+    Raises ValueError with the expected form, but without the text, which may contain a password.
     """
-    found = _SITE.fullmatch(text.lower())
+    match = _SITE.fullmatch(text.lower())
     try:
-        if not found or int(found[3] or 0) > 65535:
+        if not match or int(match[3] or 0) > 65535:
             raise ValueError
-        if found[2]:
-            ipaddress.IPv6Address(found[2])
+        if match[2]:
+            ipaddress.IPv6Address(match[2])
     except ValueError:
         raise ValueError(
             "http:// or https://, a host and maybe a port, such as https://chat.example, without path, query and user"
         ) from None
-    return text.lower().removesuffix("/").removesuffix(_DEFAULT_PORTS[found[1]])
+    return text.lower().removesuffix("/").removesuffix(_DEFAULT_PORTS[match[1]])
 
 
-def _setting(default: Any, about: str, **more: Any) -> Any:
-    is_shown = not more.keys() & {"secret", "may_hold_password"}
-    return dataclasses.field(default=default, repr=is_shown, metadata={"about": about, **more})
+class ListenAddress(NamedTuple):
+    """A host and a port, or the path of a Unix socket."""
+
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"{self.host}:{self.port}"
+
+
+def listen_address(text: str) -> str:
+    """The text of an address to listen on. Raises ValueError with the expected form for any other text."""
+    match = _LISTEN.fullmatch(text)
+    if not match or int(match[4] or 0) > 65535 or "\0" in text:
+        raise ValueError(
+            "HOST:PORT, or unix: and the absolute path of a socket, such as unix:/run/cx-service/http.sock"
+        )
+    return text
+
+
+def file_mode(text: str) -> str:
+    """The mode of a file in three octal digits. Raises ValueError with the expected form for any other text."""
+    if not re.fullmatch("0?[0-7]{3}", text, re.ASCII):
+        raise ValueError("three octal digits, such as 660")
+    return text
+
+
+def colour(text: str) -> str:
+    """A colour as in HTML, in lower case. Raises ValueError with the expected form for any other text."""
+    if not re.fullmatch("#[0-9a-f]{6}", text.lower(), re.ASCII):
+        raise ValueError("a colour such as #0b6e5f")
+    return text.lower()
+
+
+def short_text(text: str) -> str:
+    """A text for display, without surrounding white space. Raises ValueError with the expected form."""
+    text = text.strip()
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise ValueError(f"a text of at most {MAX_TEXT} characters in one line")
+    return text
+
+
+Value = TypeVar("Value")
+SettingValue: TypeAlias = Any  # or of an option of its flag; dataclasses and argparse give no types for these
+
+
+def _setting(default: Value, help: str, **options: object) -> Value:
+    is_shown = not options.keys() & {"secret", "may_hold_password"}
+    return dataclasses.field(default=default, repr=is_shown, metadata={"help": help, **options})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator can choose; `--name-with-dashes`, `CX_NAME_WITH_UNDERSCORES`."""
+    """The settings of an installation. Flags are `--name-with-dashes`, variables `CX_NAME_WITH_UNDERSCORES`."""
 
-    data: Path = _setting(Path("cx-data"), "folder that holds service.db, which is the whole system")
+    data: Path = _setting(Path("cx-data"), "folder of service.db, the file with all data")
     database: str = _setting(
-        "", "postgresql:// address of a database, in place of the file in the data folder", may_hold_password=True
+        "", "postgresql:// URL of a database to use in place of the file in the data folder", may_hold_password=True
     )
+    share_folder: bool = _setting(False, "serve a data folder that other services with this setting serve, too")
     replica: str = _setting(
         "",
-        "postgresql:// address of a streaming replica, which answers lists once it has caught up",
+        "postgresql:// URL of a streaming replica, which lists are read from when it has caught up",
         may_hold_password=True,
     )
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
-    workers: int = _setting(1, "processes that serve requests")
-    threads: int = _setting(4, "threads of each process for what takes long")
-    public_url: str = _setting(
-        "", "address under which clients reach the service, such as https://chat.example", read=site
+    listen: str = _setting(
+        "", "HOST:PORT or unix:/path to listen on, in place of --host and --port", read=listen_address
     )
+    socket_mode: str = _setting("660", "mode of a Unix socket: who may connect", read=file_mode)
+    workers: int = _setting(1, "number of processes that serve requests")
+    threads: int = _setting(4, "number of threads in each process, for slow requests")
+    public_url: str = _setting("", "URL at which clients reach the service, such as https://chat.example", read=site)
     trusted_proxy: str = _setting(
-        "", "address or network of the reverse proxy whose X-Forwarded-For and X-Forwarded-Proto are believed"
+        "",
+        "address or network of the reverse proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted; unix for one"
+        " that connects to the Unix socket",
     )
     documented_only: bool = _setting(False, "serve the documented operations only")
-    allow_origin: tuple[str, ...] = _setting((), "web origin that may call from a browser; repeatable")
-    access_minutes: int = _setting(60, "life of an access token")
-    refresh_days: int = _setting(30, "life of a refresh token")
-    login_failures: int = _setting(20, "failed logins for an account from one network in 15 minutes")
-    login_failures_account: int = _setting(50, "failed logins for an account in an hour")
-    login_failures_network: int = _setting(100, "failed logins from a network in 15 minutes")
+    allow_origin: tuple[str, ...] = _setting((), "web origin that may call the API from browsers; repeatable")
+    access_minutes: int = _setting(60, "lifetime of an access token")
+    refresh_days: int = _setting(30, "lifetime of a refresh token")
+    login_failures: int = _setting(20, "limit of failed logins to an account from one network in 15 minutes")
+    login_failures_account: int = _setting(50, "limit of failed logins to an account in an hour")
+    login_failures_network: int = _setting(100, "limit of failed logins from a network in 15 minutes")
     assistant_url: str = _setting(
-        "", "address of an OpenAI-style API that answers for bots, such as https://ai.example/v1"
+        "", "URL of an OpenAI-compatible API that writes the replies of bots, such as https://ai.example/v1"
     )
-    assistant_model: str = _setting("", "model that the assistant is asked for")
-    assistant_key: str = _setting("", "key of the assistant", secret=True)
-    log_level: str = _setting("info", "least urgent log lines to write", choices=("debug", "info", "warning", "error"))
-    log_format: str = _setting("text", "form of log lines, for people or for programs", choices=("text", "json"))
+    assistant_model: str = _setting("", "name of the assistant's model")
+    assistant_key: str = _setting("", "API key of the assistant", secret=True)
+    name: str = _setting("", "name of the installation on its pages", read=short_text)
+    accent: str = _setting("", "accent colour of the pages, such as #0b6e5f", read=colour)
+    logo: str = _setting("", "file with the logo of the installation: JPEG, PNG or WebP")
+    contact: str = _setting(
+        "", "e-mail address, URL or text on the sign-in page: where users get a new password", read=short_text
+    )
+    log_level: str = _setting("info", "lowest level of log lines", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting("text", "format of log lines, for people or for programs", choices=("text", "json"))
     metrics_network: str = _setting("", "address or network that may read /metrics, in place of this host")
-    verify_answers: bool = _setting(False, "check every answer against its declaration, for tests", hidden=True)
+    verify_answers: bool = _setting(False, "check every response against its declaration, for tests", hidden=True)
+
+    @property
+    def address(self) -> ListenAddress:
+        """The address to listen on."""
+        match = _LISTEN.fullmatch(self.listen)
+        if match is None:
+            return ListenAddress(self.host, self.port)
+        return ListenAddress("", 0, match[1]) if match[1] else ListenAddress(match[2] or match[3], int(match[4]))
 
 
 def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Give a command the flags of some settings, or of all."""
+    """Add the flags of the named settings, or of all, to a command. They set nothing if they are not given."""
     for setting in dataclasses.fields(Settings):
         if (names and setting.name not in names) or setting.metadata.get("secret"):
             continue
-        about = f"{setting.metadata['about']} [{variable(setting.name)}; {shown_default(setting)}]"
-        options: dict[str, Any] = {"default": None, "help": about.replace("%", "%%")}
+        help = f"{setting.metadata['help']} [{variable(setting.name)}; {shown_default(setting)}]"
+        options: dict[str, SettingValue] = {"default": argparse.SUPPRESS, "help": help.replace("%", "%%")}
+        options["dest"] = DESTINATION.format(setting.name)
         if setting.type is bool:
             options["action"] = "store_true"
         elif isinstance(setting.default, tuple):
             options |= {"action": "append", "metavar": "ORIGIN"}
         else:
             options |= {"type": setting.type, "choices": setting.metadata.get("choices")}
+            options["metavar"] = None if options["choices"] else setting.name.upper()
         if setting.metadata.get("hidden"):
             options["help"] = argparse.SUPPRESS
         parser.add_argument(flag_of(setting.name), **options)
 
 
+Source: TypeAlias = Literal["default", "variable", "file", "flag"]
+
+
+class Found(NamedTuple):
+    """The value of a setting, the kind of its source, and the name of the source: a flag, a variable or a path."""
+
+    value: SettingValue
+    source: Source
+    name: str = ""
+
+
 def read_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of this run. Raises ValueError with a sentence for a flag or variable that cannot be read."""
-    chosen: dict[str, Any] = {}
+    """The settings of this run. Raises ValueError with a message for a flag, variable or file that is invalid."""
+    return Settings(**{name: found.value for name, found in find_settings(flags, environ).items()})
+
+
+def find_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> dict[str, Found]:
+    """The value and the source of every setting of this run, by name. Raises ValueError, as `read_settings`."""
+    settings = {}
     for setting in dataclasses.fields(Settings):
-        flag = getattr(flags, setting.name, None)
-        text = environ.get(variable(setting.name), "")
-        if flag is not None:
-            chosen[setting.name] = tuple(flag) if isinstance(flag, list) else flag
-        elif text:
-            chosen[setting.name] = _read(setting, text)
+        found = _find(setting, getattr(flags, DESTINATION.format(setting.name), None), environ)
         read = setting.metadata.get("read")
-        if read and chosen.get(setting.name):
-            name = variable(setting.name) if flag is None else flag_of(setting.name)
+        if read and found.value:
             try:
-                chosen[setting.name] = read(chosen[setting.name])
+                found = found._replace(value=read(found.value))
             except ValueError as error:
-                raise ValueError(f"{name} must be {error}") from None
-    return Settings(**chosen)
+                raise ValueError(f"{found.name} must be {error}") from None
+        settings[setting.name] = found
+    return settings
+
+
+def exposed_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files of secrets that all users of this host can read."""
+    named = (environ.get(file_variable(setting.name), "") for setting in dataclasses.fields(Settings))
+    paths = [Path(name) for name in named if name]
+    return [path for path in paths if path.exists() and path.stat().st_mode & stat.S_IROTH]
+
+
+def shown_value(setting: "dataclasses.Field[object]", value: SettingValue) -> SettingValue:
+    """The value of a setting without secrets, for display."""
+    if not value or not is_secret(setting):
+        return value
+    url = _URL.fullmatch(value) if setting.metadata.get("may_hold_password") else None
+    if url is None:  # also a URL whose password is not percent-encoded, so that its end is unclear
+        return HIDDEN
+    scheme, user, password, rest, query = url.groups(default="")
+    login = f"{user}{password and f':{HIDDEN}'}@" if user or password else ""
+    return f"{scheme}{login}{rest}{query and f'?{HIDDEN}'}"
+
+
+def is_secret(setting: "dataclasses.Field[object]") -> bool:
+    """Whether a setting is or may hold a secret."""
+    return bool(setting.metadata.keys() & {"secret", "may_hold_password"})
 
 
 def flag_of(name: str) -> str:
@@ -132,12 +244,49 @@ def variable(name: str) -> str:
     return f"CX_{name.upper()}"
 
 
-def shown_default(setting: "dataclasses.Field[Any]") -> str:
-    """The default as people read it."""
+def file_variable(name: str) -> str:
+    """The environment variable with the path of the file that holds a secret."""
+    return f"{variable(name)}_FILE"
+
+
+def shown_default(setting: "dataclasses.Field[object]") -> str:
+    """The default, for display."""
     return {"": "unset", "()": "none", "False": "off"}.get(str(setting.default), str(setting.default))
 
 
-def _read(setting: "dataclasses.Field[Any]", text: str) -> Any:
+def _find(setting: "dataclasses.Field[SettingValue]", flag: SettingValue, environ: Mapping[str, str]) -> Found:
+    name, text = variable(setting.name), environ.get(variable(setting.name), "")
+    path = environ.get(file_variable(setting.name), "") if is_secret(setting) else ""
+    if flag is not None:
+        return Found(tuple(flag) if isinstance(flag, list) else flag, "flag", flag_of(setting.name))
+    if path and text:
+        raise ValueError(f"{name} and {name}_FILE are both set: use one of them")
+    if path:
+        return Found(_read_secret(file_variable(setting.name), Path(path)), "file", path)
+    return Found(_read(setting, text), "variable", name) if text else Found(setting.default, "default")
+
+
+def _read_secret(name: str, path: Path) -> str:
+    """The line of text in the file of a secret. Errors do not show it."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SECRET + 1)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name}: cannot read {path}: {getattr(error, 'strerror', error)}") from None
+    try:
+        text = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise ValueError(f"{name}: {path} is not text in UTF-8") from None
+    if len(content) > MAX_SECRET:
+        raise ValueError(f"{name}: {path} is longer than {MAX_SECRET} bytes")
+    if not text:
+        raise ValueError(f"{name}: {path} is empty")
+    if not text.isprintable():
+        raise ValueError(f"{name}: {path} must have one line of text without control characters")
+    return text
+
+
+def _read(setting: "dataclasses.Field[SettingValue]", text: str) -> SettingValue:
     name = variable(setting.name)
     if setting.type is bool:
         if text.lower() not in ("1", "true", "yes", "on", "0", "false", "no", "off"):

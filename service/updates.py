@@ -1,126 +1,129 @@
-"""What has changed for a caller since they last asked, and for whom anything has changed at all.
+"""Changes for a caller since a position, and the callers to wake after a change.
 
-A change has a moment, later than every other that its writer could see; but writers do not finish in the order of their
-moments. So a position is the newest moment that was told, less a margin, and what was told within the margin.
+Every change has a revision, later than all revisions visible to its transaction; but transactions do not commit in the
+order of their revisions. A position therefore holds the newest reported revision minus a margin, and the revisions
+reported within the margin.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from service import clock, db
-from service.auth.signing import sign, verify
-from service.db import prepared, sum_of
+from service.db import Query, bound_limit, compiled
 from service.errors import InvalidCursor
 from service.fields import Uuid
 from service.models import ChatSession, LoginSession, User
-from service.models.people import Caller
-from service.models.reach import Part, parts_of, sessions_within
+from service.models.callers import Caller
+from service.models.visibility import Scope, scopes_of, session_condition
+from service.signing import sign, verify
 
-MARGIN = 5 * clock.SECOND  # a write takes no longer than it may wait for a lock
-MOST = 100  # chat sessions told at a time
-ANYBODY = "anybody"  # the topic of admins
+MARGIN = 5 * clock.SECOND  # a write takes no longer, because it waits no longer for a lock
+MAX_CHATS = 100  # chat sessions in one response
+ADMIN_TOPIC = "admin"
 
 
 class Changes(Struct):
-    """What to ask for anew."""
+    """The lists to fetch again."""
 
-    chats: Annotated[list[Uuid], Meta(description="Chat sessions with something new in them, the longest ago first.")]
-    notifications: Annotated[bool, Meta(description="Whether notifications came, went or were read.")]
-    after: Annotated[str, Meta(description="Where to go on.")]
+    chats: Annotated[list[Uuid], Meta(description="Chat sessions that have changed, least recently changed first.")]
+    notifications: Annotated[bool, Meta(description="Whether notifications were added, removed or read.")]
+    after: Annotated[str, Meta(description="Position for the next request.")]
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.chats and not self.notifications
 
 
 def since(caller: Caller, after: str) -> Changes:
-    """What has changed for a caller since a position; without one, nothing, and the position of this moment.
+    """Return what has changed for a caller since a position; without a position, the current one and no changes.
 
     Raises InvalidCursor.
     """
     with db.snapshot():
-        inbox = int(_inbox(caller.id).value())
-        if not after:  # by the clock: the newest change of all is nobody's business
+        inbox = int(_inbox_revision(caller.id).value())
+        if not after:  # by the clock, because the newest revision would reveal the activity of other users
             floor = clock.now() - MARGIN
-            return Changes([], False, _position(caller, floor, _recent(caller, floor), inbox))
-        floor, told, known_inbox = _read(caller, after)
-        found = _recent(caller, floor, len(told) + MOST)
-    fresh = {id: moment for id, moment in found.items() if told.get(id) != moment}
-    for id in list(fresh)[MOST:]:
-        del fresh[id], found[id]
+            return Changes([], False, _position(caller, floor, _changed_sessions(caller, floor), inbox))
+        floor, reported, reported_inbox = _read_position(caller, after)
+        found = _changed_sessions(caller, floor, len(reported) + MAX_CHATS)
+    new = {id: revision for id, revision in found.items() if reported.get(id) != revision}
+    for id in list(new)[MAX_CHATS:]:
+        del new[id], found[id]
     newest = max([*found.values(), floor + MARGIN])
-    kept = {id: moment for id, moment in found.items() if moment >= newest - MARGIN}
-    return Changes(list(fresh), inbox != known_inbox, _position(caller, newest - MARGIN, kept, inbox))
+    within_margin = {id: revision for id, revision in found.items() if revision >= newest - MARGIN}
+    position = _position(caller, newest - MARGIN, within_margin, inbox)
+    return Changes(list(new), inbox != reported_inbox, position)
 
 
 def topics(caller: Caller) -> frozenset[str]:
-    """What a caller waits for; the end of its login session, too."""
-    works_for = {"admin": {ANYBODY}, "agent": {f"app {caller.app_id}"}}.get(caller.role, set())
-    return frozenset({f"user {caller.id}", f"login {caller.session_id}"} | works_for)
+    """Return the topics that wake a caller, including the end of its login session."""
+    staff = {"admin": {ADMIN_TOPIC}, "agent": {f"app {caller.app_id}"}}.get(caller.role, set())
+    return frozenset({f"user {caller.id}", f"login {caller.session_id}"} | staff)
 
 
 @contextmanager
-def news() -> Iterator[Callable[[], set[str]]]:
-    """Looks at the whole database: which topics were touched since the last look. For the waiting room."""
+def watch() -> Iterator[Callable[[], set[str]]]:
+    """Give a function that returns the topics changed in the whole database since its last call."""
     known: dict[str, int] = {}
-    state: Any = None
+    state: object = None
 
-    def look() -> set[str]:
+    def changed_topics() -> set[str]:
         nonlocal known, state
-        now = db.state()
+        now = db.change_marker()
         if now == state:
             return set()
         state = now
-        touched: dict[str, tuple[int, set[str]]] = {}
-        whose = (ChatSession.id, ChatSession.user_id, ChatSession.app_id)
-        for id, user_id, app_id, moment in ChatSession.with_news_since(ChatSession.newest() - MARGIN, *whose):
-            touched[id] = moment, {f"user {user_id}", f"app {app_id}", ANYBODY}
-        for id, moment in User.with_news_since(User.newest() - MARGIN, User.id):
-            touched[id] = moment, {f"user {id}"}
-        for id, moment in LoginSession.ended_lately(MARGIN):
-            touched[id] = moment, {f"login {id}"}
-        fresh = [about for id, (moment, about) in touched.items() if known.get(id) != moment]
-        known = {id: moment for id, (moment, _) in touched.items()}
-        return set().union(*fresh)
+        changed: dict[str, tuple[int, set[str]]] = {}
+        columns = (ChatSession.id, ChatSession.user_id, ChatSession.app_id)
+        floor = ChatSession.latest_revision() - MARGIN
+        for id, user_id, app_id, revision in ChatSession.changed_since(floor, *columns):
+            changed[id] = revision, {f"user {user_id}", f"app {app_id}", ADMIN_TOPIC}
+        for id, revision in User.changed_since(User.latest_revision() - MARGIN, User.id):
+            changed[id] = revision, {f"user {id}"}
+        for id, ended_at in LoginSession.recently_ended(MARGIN):
+            changed[id] = ended_at, {f"login {id}"}
+        new = [about for id, (revision, about) in changed.items() if known.get(id) != revision]
+        known = {id: revision for id, (revision, _) in changed.items()}
+        return set().union(*new)
 
     try:
-        yield look
+        yield changed_topics
     finally:
         db.close_database()
 
 
-def _recent(caller: Caller, floor: int, most: int = MOST) -> dict[str, int]:
-    """The first sessions of a caller that changed at `floor` or later, with the moment, the longest ago first."""
+def _changed_sessions(caller: Caller, floor: int, limit: int = MAX_CHATS) -> dict[str, int]:
+    """Return the first chat sessions of a caller with a revision from `floor` on, in order of their revisions."""
     found: list[tuple[int, str]] = []
-    for part in parts_of(caller):
-        found += _changed(caller.id, caller.app_id, floor, most, part=part).rows()
-    return {id: moment for moment, id in sorted(found)[:most]}
+    for scope in scopes_of(caller):
+        found += _changed(caller.id, caller.app_id, floor, limit, scope=scope).rows()
+    return {id: revision for revision, id in sorted(found)[:limit]}
 
 
-@prepared
-def _changed(user_id: str, works_for: str | None, floor: int, most: int, *, part: Part) -> Any:
-    moment = ChatSession.news_at if part in ("everything", "served") else ChatSession.public_news_at  # as they may see
-    recent = ChatSession.select(moment, ChatSession.id)
-    recent = recent.where(sessions_within(part, user_id, works_for), moment >= floor)
-    return recent.order_by(moment, ChatSession.id).limit(sum_of(most))
+@compiled
+def _changed(user_id: str, caller_app_id: str | None, floor: int, limit: int, *, scope: Scope) -> Query:
+    revision = ChatSession.revision if scope in ("all", "app") else ChatSession.public_revision
+    found = ChatSession.select(revision, ChatSession.id)
+    found = found.where(session_condition(scope, user_id, caller_app_id), revision >= floor)
+    return found.order_by(revision, ChatSession.id).limit(bound_limit(limit))
 
 
-@prepared
-def _inbox(user_id: str) -> Any:
-    return User.select(User.news_at).where(User.id == user_id)
+@compiled
+def _inbox_revision(user_id: str) -> Query:
+    return User.select(User.revision).where(User.id == user_id)
 
 
-def _position(caller: Caller, floor: int, told: dict[str, int], inbox: int) -> str:
-    return sign("updates", [caller.id, floor, told, inbox])
+def _position(caller: Caller, floor: int, reported: dict[str, int], inbox: int) -> str:
+    return sign("updates", [caller.id, floor, reported, inbox])
 
 
-def _read(caller: Caller, text: str) -> tuple[int, dict[str, int], int]:
+def _read_position(caller: Caller, text: str) -> tuple[int, dict[str, int], int]:
     with contextlib.suppress(ValueError):
-        user_id, floor, told, inbox = verify("updates", text)
+        user_id, floor, reported, inbox = verify("updates", text)
         if user_id == caller.id:
-            return floor, told, inbox
-    raise InvalidCursor("after: not a position that you were given.")
+            return floor, reported, inbox
+    raise InvalidCursor("after: not a position returned to you.")

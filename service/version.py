@@ -1,3 +1,3 @@
-"""The version of the program, stated here only: the package, `--version`, the metrics and OpenAPI read it."""
+"""The version of the program, defined here only. The package, `--version`, the metrics and OpenAPI read it."""
 
 VERSION = "0.1.0"

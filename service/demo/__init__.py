@@ -1,4 +1,4 @@
-"""The demo's records, as `serve --demo` imports them; `make` and `story.toml` are what they were made of."""
+"""The records that `serve --demo` imports. `make` generates them, from a package and `story.toml`."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
-"""Makes records.jsonl: real conversations of the package ``chatterbot-corpus`` as chats of an app, and a story beside.
+"""Generates records.jsonl: conversations of the package ``chatterbot-corpus`` as chats of an app, and `story.toml`.
 
-Needs what requirements-dev.lock names; the service itself only reads what was made.
+Needs the packages in requirements-dev.lock. The service reads only the generated file.
 
 python -m service.demo.make --demo OUT    a small, fixed demo in many scripts
-python -m service.demo.make --all OUT     every conversation of the package
+python -m service.demo.make --all OUT     all conversations of the package
 """
 
 import argparse
@@ -20,18 +20,19 @@ from importlib.metadata import metadata
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from ulid import ULID
 
-Members = dict[str, Any]  # a record, or what stands under its name
-Session = tuple[str, list["Conversation"]]  # whose it is, and the conversations of one language told in it
+Value: TypeAlias = Any  # of TOML or JSON
+Members: TypeAlias = dict[str, Any]  # of a record
+Session = tuple[str, list["Conversation"]]  # the user, and conversations in one language
 START, SPAN = datetime(2026, 10, 5, 7, 30, tzinfo=UTC), timedelta(days=44)
 PASSWORD = "demo-password"
 PRESENCES = ("online", "away", "rsvp", "offline")
 STATUSES = ("open", "resolved", "pending", "resolved", "archived", "resolved")
-# Folder, the language's own name, its tag, country, city.
+# Folder, name of the language in that language, tag, country, city.
 PLACES = """
 bengali বাংলা bn BD Dhaka; chinese 简体中文 zh-Hans CN Chengdu; dutch Nederlands nl NL Utrecht;
 english English en GB London; french Français fr FR Lyon; german Deutsch de DE Berlin; hebrew עברית he IL Haifa;
@@ -52,7 +53,7 @@ PEOPLE = {
     "admin": ("Mika", "Tanaka", "admin", "ja-JP", "Asia/Tokyo"),
 }
 
-# Who talks about what in the demo: a session for each word, of whole conversations until it has that many messages.
+# The sessions of each user in the demo: language/topic/minimum number of messages, in whole conversations.
 DEMO = {
     "alice": """english/conversations/14 english/coding/8 german/greetings/8 german/food/18 german/food/12
         russian/conversations/14 english/trivia/280 russian/food/10 hindi/greetings/20 hindi/health/18
@@ -63,12 +64,12 @@ DEMO = {
     "bob": "english/tech_support/12 english/science/20 ukrainian/food/14 japanese/science/8 korean/food/10",
 }
 NOTE = "Alice is preparing a pub quiz. Please let the bot answer unless she asks for a person."
-STORY = Path(__file__).with_name("story.toml")  # what else the people of the demo do
-NAMED = ("user", "bot", "app")  # whom the story names
-DATED = ("event", "feedback")  # of what belongs to users, the kinds that say when they were changed
+STORY = Path(__file__).with_name("story.toml")
+NAMED = ("user", "bot", "app")  # members of the story that are names; in records they are identifiers
+DATED = ("event", "feedback")  # kinds of records with `created_at` and `updated_at`
 KINDS = {"event": "event", "grant": "data_share", "feedback": "feedback", "notification": "notification"}
 
-# The wheel carries no licence file; these are the words of license.md in the source distribution.
+# The text of license.md in the source distribution; the wheel has no licence file.
 LICENCE = """\
 Copyright (c) 2017, Gunther Cox All rights reserved.
 Redistribution and use in source and binary forms, with or without modification, are permitted provided that the
@@ -91,7 +92,7 @@ THIS SOFTWARE, EVEN IF ADVISED OF THE POSSIBILITY OF SUCH DAMAGE.
 
 @dataclass(frozen=True)
 class Conversation:
-    """One conversation of the package: its folder, its file without suffix, its place in the file, what was said."""
+    """A conversation of the package: its folder, its file without suffix, its place in the file, its messages."""
 
     language: str
     category: str
@@ -100,9 +101,9 @@ class Conversation:
 
 
 def texts(item: object) -> Iterator[str]:
-    """Every text in a YAML node, however deep; a mapping is a line with an unquoted colon and becomes that line again.
+    """Yields all texts in a YAML node. A mapping is a line with an unquoted colon, and becomes that line again.
 
-    Only what the service refuses as a message is skipped: blank text, NUL characters, lone surrogates. 1.3.3 has none.
+    Texts that the service refuses as messages are skipped: empty ones, NUL characters, lone surrogates. 1.3.3 has none.
     """
     if isinstance(item, dict):
         yield from texts([f"{key}: {' '.join(texts(value))}".rstrip() for key, value in item.items()])
@@ -114,26 +115,26 @@ def texts(item: object) -> Iterator[str]:
 
 
 def conversations() -> Iterator[Conversation]:
-    """Every conversation of the package, by folder, file and place; one without any text (see `texts`) is left out."""
+    """Yields all conversations with a text, ordered by folder, file and place."""
     import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # leaves scalars as written: yes, 1.0, null
     data = Path(str(files("chatterbot_corpus"))) / "data"
     for file in sorted(data.glob("*/*.yml"), key=lambda path: path.parts[-2:]):
-        read = yaml.load(file.read_bytes(), loader)  # noqa: S506 (a BaseLoader makes texts only)
+        read = yaml.load(file.read_bytes(), loader)  # noqa: S506 (a BaseLoader creates only texts)
         for number, item in enumerate(read["conversations"]):
             if lines := tuple(texts(item)):
                 yield Conversation(file.parent.name, file.stem, number, lines)
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as the wire has it."""
+    """Returns a time in the format of the API."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
 class Realm:
-    """One app with its people, bots and chats. All ids come from its name, so that two realms fit in one database."""
+    """An app with users, bots and chats. All identifiers derive from its name, so two realms fit into one database."""
 
     name: str
     title: str = ""
@@ -166,15 +167,18 @@ class Realm:
         return chat | {"created_at": stamp(begin)}
 
     def message(self, chat: Members, sender: tuple[str, str], text: str, moment: datetime) -> Members:
-        """A message whose ULID is made of its time and session, so that it sorts by time and is the same every run."""
+        """Returns a message. Its ULID derives from its time and session, so that it is the same in every run."""
         salt = UUID(self.id("message", chat["id"], moment)).int % 2**80
-        said = {"id": str(ULID.from_int(int(moment.timestamp()) * 1000 << 80 | salt)), "chat_session_id": chat["id"]}
-        said |= {"conversation_id": chat["conversation_id"], "sender_type": sender[0], "sender_id": sender[1]}
-        said |= {"channel": "web", "status": "read", "content_type": "text", "text": text}
-        return said | {"created_at": stamp(moment)}
+        message = {
+            "id": str(ULID.from_int(int(moment.timestamp()) * 1000 << 80 | salt)),
+            "chat_session_id": chat["id"],
+        }
+        message |= {"conversation_id": chat["conversation_id"], "sender_type": sender[0], "sender_id": sender[1]}
+        message |= {"channel": "web", "status": "read", "content_type": "text", "text": text}
+        return message | {"created_at": stamp(moment)}
 
     def records(self, sessions: list[Session]) -> Iterator[Members]:
-        """The app, its people, bots and sessions; in each conversation customer and bot take turns."""
+        """Yields the app, its users, bots, sessions and messages. In each conversation, customer and bot alternate."""
         yield {"app": {"id": self.id("app"), "name": self.title or self.name.title()}}
         yield from ({"user": self.user(person, *about)} for person, about in PEOPLE.items())
         topics = sorted({(part.language, part.category) for _, parts in sessions for part in parts})
@@ -191,47 +195,47 @@ class Realm:
 
 
 def records(of: Iterable[Conversation], realm: str = "corpus") -> Iterator[Members]:
-    """A chat session for each conversation; every fourth is bob's, the others are alice's."""
+    """Yields a chat session for each conversation; every fourth belongs to bob, the others to alice."""
     return Realm(realm).records([("bob" if index % 4 == 3 else "alice", [one]) for index, one in enumerate(of)])
 
 
 def plan() -> Iterator[Session]:
-    """The sessions of the demo, languages and people mixed; a topic goes on where its earlier session stopped."""
-    words = [(person, *topic.split("/")) for person, topics in DEMO.items() for topic in topics.split()]
+    """Yields the sessions of the demo, mixed by language and user. Each session continues its topic."""
+    topics_by_user = [(person, *topic.split("/")) for person, topics in DEMO.items() for topic in topics.split()]
     found = groupby(conversations(), key=lambda one: (one.language, one.category))
     pools = {topic: iter(list(group)) for topic, group in found}
-    for person, language, category, length in (word for start in range(7) for word in words[start::7]):
+    for person, language, category, length in (topic for start in range(7) for topic in topics_by_user[start::7]):
         parts: list[Conversation] = []
         while sum(len(part.lines) for part in parts) < int(length):
             parts.append(next(pools[language, category]))
         yield person, parts
 
 
-def incidents(realm: Realm, chat: Members, said: list[Members]) -> Iterator[Members]:
-    """What else happened in a session: pins, a deletion and a reply, put into its messages, and a note of the staff."""
+def add_details(realm: Realm, chat: Members, messages: list[Members]) -> Iterator[Members]:
+    """Adds pins, a deletion and a reply to the messages of a session. Yields a private note."""
     begin = datetime.fromisoformat(chat["created_at"])
     for place in (3, 150, 250):
-        said[place] |= {"is_pinned": True, "pinned_at": stamp(begin + timedelta(hours=9, minutes=place))}
-    said[10]["deleted_at"] = stamp(begin + timedelta(hours=9))
-    said[29] |= quotation(said[25])
+        messages[place] |= {"is_pinned": True, "pinned_at": stamp(begin + timedelta(hours=9, minutes=place))}
+    messages[10]["deleted_at"] = stamp(begin + timedelta(hours=9))
+    messages[29] |= quotation(messages[25])
     note = realm.message(chat, ("agent", realm.id("user", "agent")), NOTE, begin + timedelta(minutes=10))
     yield {"message": note | {"is_private": True}}
 
 
 def quotation(message: Members) -> Members:
-    """What a reply says of the message that it answers."""
+    """Returns the members of a reply that quote a message."""
     snapshot = {name: message[name] for name in ("sender_type", "content_type", "text")}
     return {"reply_to_message_id": message["id"], "reply_snapshot": snapshot}
 
 
 def dated(members: Members) -> Members:
-    """A record with the dates of its making and its last change, if nothing is known of them."""
-    made = members.get("created_at", stamp(START))
-    return {**members, "created_at": made, "updated_at": made}
+    """Returns a record with `created_at` and `updated_at`."""
+    created_at = members.get("created_at", stamp(START))
+    return {**members, "created_at": created_at, "updated_at": created_at}
 
 
-def announcement(realm: Realm, user_id: str, title: str, message: Members, read_at: str | None) -> Members:
-    """The notification that tells a user of a message."""
+def message_notification(realm: Realm, user_id: str, title: str, message: Members, read_at: str | None) -> Members:
+    """Returns the notification about a message."""
     note: Members = {"id": realm.id("notification", user_id, message["id"]), "user_id": user_id, "type": "chat_message"}
     note |= {"title": title, "body": message["text"][:200], "conversation_id": message["conversation_id"]}
     note |= {"session_id": message["chat_session_id"], "created_at": message["created_at"]}
@@ -239,8 +243,8 @@ def announcement(realm: Realm, user_id: str, title: str, message: Members, read_
     return note | ({"is_read": True, "read_at": read_at} if read_at else {})
 
 
-def lessons(realm: Realm, sessions: Iterable[Session]) -> Iterator[Members]:
-    """What bots have been asked in some sessions and answered, as answers that they are prepared to give again."""
+def canned_answers(realm: Realm, sessions: Iterable[Session]) -> Iterator[Members]:
+    """Yields the questions and answers in some sessions as canned answers of their bots."""
     known: dict[tuple[str, str], str] = {}
     for part in (part for _, parts in sessions for part in parts):
         for question, answer in zip(part.lines[::2], part.lines[1::2], strict=False):
@@ -250,8 +254,8 @@ def lessons(realm: Realm, sessions: Iterable[Session]) -> Iterator[Members]:
         yield {"bot_answer": made | {"language": LANGUAGES[language][1], "question": question, "answer": answer}}
 
 
-def portrait(looks: dict[str, str]) -> str:
-    """The picture of a person as an avatar, WebP in base64: a face, shoulders and a style of hair in flat colours."""
+def draw_avatar(looks: dict[str, str]) -> str:
+    """Returns an avatar, WebP in base64: a face, shoulders and hair in flat colours."""
     from PIL import Image, ImageColor, ImageDraw
 
     image = Image.new("RGB", (768, 768), looks["back"])
@@ -277,7 +281,7 @@ def portrait(looks: dict[str, str]) -> str:
 
 
 def password_hash() -> str:
-    """The hash of everybody's password, made here so that the demo's first start need not; the same every run."""
+    """Returns the hash of the password of all users. It is the same in every run, and saves time at the first start."""
     from argon2.low_level import Type, hash_secret
 
     return hash_secret(PASSWORD.encode(), b"of a demo, known", 2, 19456, 1, 32, Type.ID).decode()
@@ -285,13 +289,13 @@ def password_hash() -> str:
 
 @dataclass(frozen=True)
 class Story:
-    """What `story.toml` tells, as records: a second app with its people, bots and chats, and what belongs to users."""
+    """The records of `story.toml`: a second app with its users, bots and chats, and other data of users."""
 
     realm: Realm
-    told: dict[str, Any]
+    content: Members
 
-    def members(self, given: Any) -> Any:
-        """A record as the wire has it: moments as texts, for the names of others their identifiers."""
+    def members(self, given: Value) -> Value:
+        """Returns a record in the format of the API: times as texts, and identifiers in place of names."""
         if isinstance(given, datetime):
             return stamp(given)
         if not isinstance(given, dict):
@@ -303,45 +307,45 @@ class Story:
         return self.realm.id("app") if name == "lounge" else self.realm.id(kind, name)
 
     def people(self, known: dict[str, Members]) -> Iterator[Members]:
-        """Those of `known`, who are given what the story says of them, and others, and the pictures of all."""
-        for person, given in self.told["person"].items():
-            about = self.members({name: value for name, value in given.items() if name != "looks"})
+        """Updates the users in `known`. Yields the other users, and the avatars of all."""
+        for person, given in self.content["person"].items():
+            members = self.members({name: value for name, value in given.items() if name != "looks"})
             if person in known:
-                known[person] |= about
+                known[person] |= members
             else:
-                names = (about[name] for name in ("first_name", "last_name", "role", "locale", "timezone"))
-                yield {"user": self.realm.user(person, *names) | about}
+                names = (members[name] for name in ("first_name", "last_name", "role", "locale", "timezone"))
+                yield {"user": self.realm.user(person, *names) | members}
             face = {"user_id": self.id("user", person), "name": f"{self.id('avatar', person)}.webp"}
-            yield {"avatar": face | {"image": portrait(given["looks"])}}
+            yield {"avatar": face | {"image": draw_avatar(given["looks"])}}
 
     def catalogue(self) -> Iterator[Members]:
-        """The second app, its bots and what they are prepared for."""
-        for name, given in self.told["app"].items():
+        """Yields the second app, its bots and their canned answers."""
+        for name, given in self.content["app"].items():
             yield {"app": {"id": self.id("app", name), **given}}
-        for name, given in self.told["bot"].items():
+        for name, given in self.content["bot"].items():
             yield {"bot": {"id": self.id("bot", name), "slug": name, **dated(self.members(given))}}
-        for number, given in enumerate(self.told["answer"]):
+        for number, given in enumerate(self.content["answer"]):
             yield {"bot_answer": {"id": self.realm.id("answer", number), **self.members(given)}}
 
     def chats(self, names: dict[str, str]) -> Iterator[Members]:
-        """Chats, and who was told of what was said in them; `names` are those of users by their identifiers."""
-        for given in self.told["chat"]:
+        """Yields chats, their messages and notifications. `names` are the display names of users by identifier."""
+        for given in self.content["chat"]:
             chat = self.members({name: value for name, value in given.items() if name not in ("name", "said")})
             chat["id"] = self.id("session", given["name"])
             chat["conversation_id"] = self.realm.id("conversation", given["user"], given["bot"])
             yield {"chat_session": chat}
-            said = list(self.said(chat, given))
-            yield from ({"message": message} for message in said)
-            yield from ({"notification": note} for note in self.announcements(chat, said, names))
+            messages = list(self.messages_of(chat, given))
+            yield from ({"message": message} for message in messages)
+            yield from ({"notification": note} for note in self.message_notifications(chat, messages, names))
 
-    def said(self, chat: Members, given: Members) -> Iterator[Members]:
-        """The messages of a chat."""
+    def messages_of(self, chat: Members, given: Members) -> Iterator[Members]:
+        """Yields the messages of a chat."""
         moment, before = given["created_at"], list[Members]()
-        for who, text, *more in given["said"]:
+        for name, text, *more in given["said"]:
             also = dict(*more)
-            kind = "user" if who == given["user"] else "bot" if who == given["bot"] else "agent"
+            kind = "user" if name == given["user"] else "bot" if name == given["bot"] else "agent"
             moment += timedelta(seconds=5 + min(len(text), 55) + also.pop("after", 0))
-            sender = kind, self.id("bot" if kind == "bot" else "user", who)
+            sender = kind, self.id("bot" if kind == "bot" else "user", name)
             message = self.realm.message(chat, sender, text, moment) | also
             if "reply_to" in also:
                 message |= quotation(before[message.pop("reply_to")])
@@ -350,75 +354,82 @@ class Story:
             before.append(message)
             yield message
 
-    def announcements(self, chat: Members, said: list[Members], names: dict[str, str]) -> Iterator[Members]:
-        """Who was told of messages: the owner and the staff that wrote before; they read it by when they next wrote."""
-        for place, message in enumerate(said):
-            staff = {one["sender_id"] for one in said[:place] if one["sender_type"] == "agent"}
-            told = staff if message.get("is_private") else staff | {chat["user_id"]}
-            for user_id in sorted(told - {message["sender_id"]}) if message["sender_id"] in names else ():
-                own = [one["created_at"] for one in said[place:] if one["sender_id"] == user_id]
+    def message_notifications(self, chat: Members, messages: list[Members], names: dict[str, str]) -> Iterator[Members]:
+        """Yields notifications to the owner, and to staff who wrote before. Users read them when they write next."""
+        for place, message in enumerate(messages):
+            staff = {one["sender_id"] for one in messages[:place] if one["sender_type"] == "agent"}
+            receivers = staff if message.get("is_private") else staff | {chat["user_id"]}
+            for user_id in sorted(receivers - {message["sender_id"]}) if message["sender_id"] in names else ():
+                own = [one["created_at"] for one in messages[place:] if one["sender_id"] == user_id]
                 read_at = own[0] if own else None
-                yield announcement(self.realm, user_id, names[message["sender_id"]], message, read_at)
+                yield message_notification(self.realm, user_id, names[message["sender_id"]], message, read_at)
 
-    def belongings(self) -> Iterator[Members]:
-        """Events, grants, feedback, and notifications beside those of chats."""
+    def other_records(self) -> Iterator[Members]:
+        """Yields events, data shares, feedback, and notifications that are not about messages."""
         for name, kind in KINDS.items():
-            for number, given in enumerate(self.told[name]):
+            for number, given in enumerate(self.content[name]):
                 members = self.members(given)
                 yield {kind: {"id": self.realm.id(kind, number), **(dated(members) if kind in DATED else members)}}
 
 
 def demo() -> Iterator[Members]:
-    """The planned sessions, incidents in the long one, notifications about alice's newest answers, and the story."""
+    """Yields the records of the demo: the planned sessions, notifications about the newest replies, and the story."""
     realm = Realm("demo", "Lingua Lounge")
     sessions = list(plan())
-    told = list(realm.records(sessions))
-    people, chats, said, bots = (
-        [one[kind] for one in told if kind in one] for kind in ("user", "chat_session", "message", "bot")
+    demo_records = list(realm.records(sessions))
+    people, chats, messages, bots = (
+        [one[kind] for one in demo_records if kind in one] for kind in ("user", "chat_session", "message", "bot")
     )
-    lengths = Counter(one["chat_session_id"] for one in said)
+    lengths = Counter(one["chat_session_id"] for one in messages)
     long = max(chats, key=lambda chat: lengths[chat["id"]])
-    told += incidents(realm, long, [one for one in said if one["chat_session_id"] == long["id"]])
+    demo_records += add_details(realm, long, [one for one in messages if one["chat_session_id"] == long["id"]])
     alice, names = realm.id("user", "alice"), {bot["id"]: bot["name"] for bot in bots}
-    alices = {chat["id"] for chat in chats if chat["user_id"] == alice}
-    newest = {one["chat_session_id"]: one for one in said if one["sender_id"] in names}
-    answers = [one for session, one in newest.items() if session in alices][-6:]
+    alice_chats = {chat["id"] for chat in chats if chat["user_id"] == alice}
+    newest = {one["chat_session_id"]: one for one in messages if one["sender_id"] in names}
+    answers = [one for session, one in newest.items() if session in alice_chats][-6:]
     for place, one in enumerate(answers):
         read_at = stamp(START + SPAN) if place < 3 else None
-        told.append({"notification": announcement(realm, alice, names[one["sender_id"]], one, read_at)})
+        demo_records.append({"notification": message_notification(realm, alice, names[one["sender_id"]], one, read_at)})
     story = Story(realm, tomllib.loads(STORY.read_text(encoding="utf-8")))
-    told += story.people(dict(zip(PEOPLE, people, strict=True)))
-    users = [one["user"] for one in told if "user" in one]
+    demo_records += story.people(dict(zip(PEOPLE, people, strict=True)))
+    users = [one["user"] for one in demo_records if "user" in one]
     hashed = password_hash()
     for user in users:
         del user["password"]
         user["password_hash"] = hashed
-    named = {user["id"]: user["display_name"] for user in users}
-    yield from (*told, *story.catalogue(), *story.chats(named), *story.belongings(), *lessons(realm, sessions))
-
-
-def notice() -> str:
-    """What has to travel with the conversations: where they come from and under which licence."""
-    about = metadata("chatterbot-corpus")
-    origin = f"Conversations from {about['Name']} {about['Version']} by {about['Author']} and its contributors."
-    return (
-        f"{origin}\nPeople, times and identifiers were added, and a story beside; the texts are unchanged.\n\n{LICENCE}"
+    display_names = {user["id"]: user["display_name"] for user in users}
+    yield from (
+        *demo_records,
+        *story.catalogue(),
+        *story.chats(display_names),
+        *story.other_records(),
+        *canned_answers(realm, sessions),
     )
 
 
+def notice() -> str:
+    """Returns the origin and the licence of the conversations, which must accompany them."""
+    about = metadata("chatterbot-corpus")
+    origin = f"Conversations from {about['Name']} {about['Version']} by {about['Author']} and its contributors."
+    return f"{origin}\nUsers, times, identifiers and a story were added; the texts are unchanged.\n\n{LICENCE}"
+
+
 def main() -> None:
-    """Write the records that the command line asks for, and say how many of each."""
-    parser = argparse.ArgumentParser(description="Real conversations as JSON Lines records.")
+    """Writes the chosen records, and prints their number by kind."""
+    parser = argparse.ArgumentParser(description="Generate conversations as JSON Lines records.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--demo", type=Path, metavar="OUT", help="a small, fixed demo in many scripts")
-    which.add_argument("--all", type=Path, metavar="OUT", help="every conversation of the package")
+    which.add_argument("--all", type=Path, metavar="OUT", help="all conversations of the package")
     chosen = parser.parse_args()
     out: Path = chosen.demo or chosen.all
-    told = list(demo() if chosen.demo else records(conversations()))
-    encoded = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in told)
+    chosen_records = list(demo() if chosen.demo else records(conversations()))
+    encoded = (json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in chosen_records)
     out.write_text("".join(encoded), encoding="utf-8", newline="\n")
     out.with_name(f"{out.name}.NOTICE.txt").write_text(notice(), encoding="utf-8", newline="\n")
-    print(*(f"{count} {kind}" for kind, count in Counter(k for one in told for k in one).items()), file=sys.stderr)
+    print(
+        *(f"{count} {kind}" for kind, count in Counter(kind for one in chosen_records for kind in one).items()),
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":
