@@ -3,13 +3,13 @@
 import re
 import threading
 
-import peewee
 import pytest
 
 from service import db, history
 from service.console.charts import HEIGHT, MARGIN, WIDTH, draw
 from service.history import Point, Sample
 from service.metrics import BUCKETS, OPERATIONS, SharedMetrics, Traffic
+from tests.support.faults import disk_full
 
 NOTHING = Traffic(0, 0, 0.0, (0,) * (len(BUCKETS) + 1), 0, 0)
 
@@ -65,7 +65,7 @@ def test_sample_has_the_size_of_the_database_and_the_pending_replies(application
 @pytest.mark.database
 def test_sample_is_taken_without_a_database(application: object, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
-        raise peewee.OperationalError("disk I/O error")
+        raise disk_full()
 
     monkeypatch.setattr(type(db.database.obj), "sizes", lambda _: fail())
     taken = history.take_sample()

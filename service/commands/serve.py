@@ -48,9 +48,6 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     if flags.demo:
         print(demo.present(settings.public_url or bound, settings.documented_only), flush=True)
     first_step = describe_first_step(settings, bound) if first_admin.is_missing() else ""
-    if db.has_wal_reset_bug(db.sqlite3.sqlite_version_info):
-        version = db.sqlite3.sqlite_version
-        log.warning("SQLite %s can corrupt a database that has several connections; use 3.51.3 or newer", version)
     db.close_database()  # each worker opens its own
     public = f" (public URL {settings.public_url})" if settings.public_url else ""
     logs.announce(f"cx-service listens on {bound}{public}")

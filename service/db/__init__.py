@@ -47,10 +47,14 @@ from service.db.sqlite import (
     InMemorySqlite,
     ReadOnlySqlite,
     Sqlite,
-    has_wal_reset_bug,
+    SqliteDamage,
+    SqliteError,
     lock_for_serving,
+    open_file,
     saved_copies,
-    sqlite3,
+)
+from service.db.sqlite import (
+    VERSION as SQLITE_VERSION,
 )
 from service.errors.base import ApiError
 from service.fields import ActiveFlag, Column, SqlValue, WireType, primary_key
@@ -68,7 +72,10 @@ __all__ = [
     "Query",
     "ReadOnlySqlite",
     "Row",
+    "SQLITE_VERSION",
     "Sqlite",
+    "SqliteDamage",
+    "SqliteError",
     "Table",
     "bound_limit",
     "bulk_write",
@@ -78,7 +85,6 @@ __all__ = [
     "contains",
     "database",
     "group_commit",
-    "has_wal_reset_bug",
     "inline_read",
     "inline_snapshot",
     "is_match",
@@ -88,6 +94,7 @@ __all__ = [
     "lock_for_serving",
     "match_expression",
     "open_database",
+    "open_file",
     "pad_values",
     "page",
     "read_or",
@@ -101,7 +108,6 @@ __all__ = [
     "saved_copies",
     "search_pattern",
     "snapshot",
-    "sqlite3",
     "write",
 ]
 

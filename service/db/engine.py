@@ -233,7 +233,10 @@ class Engine(_PeeweeDatabase):
         raise NotImplementedError
 
     def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
-        """Yields the rows of a query without loading all of them into memory. Only inside a snapshot."""
+        """Yields the rows of a query without loading all of them into memory. Only inside a snapshot.
+
+        Raises the errors of Peewee: DataError if SQLite has stored a text that is not UTF-8.
+        """
         raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:

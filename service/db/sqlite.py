@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
+import apsw
 import peewee
+from playhouse import apsw_ext
 
 from service.db import trigrams
 from service.db.engine import (
@@ -28,13 +29,15 @@ from service.db.engine import (
     reason,
 )
 from service.db.files import PRIVATE, FolderLock, ServingLock, create, replace_durably
-from service.db.lookaside import enlarge_lookaside
 from service.db.time_budget import TimeBudget
 from service.db.write_lock import write_lock
 
-# The module that Peewee uses: two SQLite libraries in one process would release each other's locks on a file.
-sqlite3 = peewee.sqlite3  # type: ignore[attr-defined]
-enlarge_lookaside(sqlite3)
+# Memory of each connection for small allocations (sqlite.org/malloc.html, section 3): enough for a hundred prepared
+# statements. By default, six fill it, and every statement takes longer. The statistics would need a lock.
+apsw.shutdown()
+apsw.config(apsw.SQLITE_CONFIG_LOOKASIDE, 512, 1000)
+apsw.config(apsw.SQLITE_CONFIG_MEMSTATUS, 0)
+apsw.initialize()
 
 log = logging.getLogger("cx.server")
 
@@ -42,12 +45,23 @@ FILE_NAME = "service.db"
 GROUP_TIMEOUT = 1.0  # seconds that a group commit waits for other programs, before its requests run one by one
 POLL_INTERVAL = 0.005  # seconds between the attempts of a group commit to begin
 PROGRESS_STEPS = 20_000  # virtual machine instructions between checks of the time budget: below a millisecond
-UNAVAILABLE = (  # parts of the messages of errors that are caused by the storage or a lock, not by the statement
-    *("locked", "busy", "full", "readonly", "unable to open", "disk i/o", "locking protocol"),
-    *("disk image is malformed", "malformed database schema", "not a database", "corruption"),
-)
+SqliteError = apsw.Error
+SqliteDamage = (apsw.CorruptError, apsw.NotADBError)
 # Errors after which the state of a connection may differ from the file.
-RECONNECT = ("readonly", "disk i/o", "disk image is malformed", "malformed database schema", "not a database")
+RECONNECT = (apsw.ReadOnlyError, apsw.IOError, *SqliteDamage)
+# Errors that are caused by the storage or a lock, not by the statement.
+UNAVAILABLE = (
+    *RECONNECT,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.CantOpenError,
+    apsw.ProtocolError,
+    TransactionLost,
+)
+# Older versions can corrupt a file that several connections write to (sqlite.org/wal.html#walresetbug).
+MINIMUM_VERSION = (3, 51, 3)
+VERSION = apsw.sqlite_lib_version()
 READS = ("SELECT ", "BEGIN DEFERRED")  # beginnings of the statements that are allowed inside `inline_read`
 INLINE_BYTES = 1024 * 1024  # maximum size of a page that is read on the event loop
 ROWS = 500  # of an INSERT with many rows; SQLite binds at most 32,766 values
@@ -59,6 +73,7 @@ PRAGMAS = (
     ("foreign_keys", 1),
     ("journal_size_limit", 64 * 1024 * 1024),
     ("cell_size_check", 1),
+    ("trusted_schema", 0),
 )
 
 
@@ -69,25 +84,26 @@ class DatabaseMissing(DatabaseUnusable):
         super().__init__(f"there is no database in {folder}")
 
 
-def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
-    """Whether SQLite can corrupt a file that several connections write to (sqlite.org/wal.html#walresetbug)."""
-    fixed_in = {(3, 44): 6, (3, 50): 7}
-    return version < (3, 51, 3) and version[2] < fixed_in.get((version[0], version[1]), version[2] + 1)
+def open_file(file: str | Path, *, timeout: float = 0) -> apsw.Connection:
+    """Open a file of SQLite in autocommit mode: a path, a URI, or "" for a temporary database. Raises SqliteError.
+
+    All of the program must use this library: two libraries in a process would release each other's locks on a file.
+    `timeout` is the time in seconds to wait for locks.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(str(file), flags=flags)
+    connection.set_busy_timeout(int(timeout * 1000))
+    return connection
 
 
-@cache
-def can_distrust_schema() -> bool:
-    """Whether triggers can write to search indexes (FTS5) with `trusted_schema` off. Older versions refuse that."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(
-            "PRAGMA trusted_schema = 0; CREATE TABLE texts (text); CREATE VIRTUAL TABLE words USING fts5 (text);"
-            "CREATE TRIGGER adding AFTER INSERT ON texts BEGIN INSERT INTO words (text) VALUES (new.text); END"
+def check_version(version: str = VERSION) -> None:
+    """Raise DatabaseUnusable if the version of SQLite can corrupt a database."""
+    if tuple(map(int, version.split("."))) < MINIMUM_VERSION:
+        needed = ".".join(map(str, MINIMUM_VERSION))
+        raise DatabaseUnusable(
+            f"SQLite {version} can corrupt a database that has several connections: install the package apsw of PyPI, "
+            f"which contains SQLite {needed} or newer"
         )
-        try:
-            connection.execute("INSERT INTO texts VALUES ('')")
-        except sqlite3.OperationalError:
-            return False
-        return True
 
 
 def saved_copies(folder: Path) -> list[Path]:
@@ -122,7 +138,7 @@ def lock_for_serving(folder: Path, *, is_shared: bool) -> ServingLock:
         raise DatabaseUnusable(f"cannot write the data folder {folder}: {error.strerror}") from None
 
 
-class Sqlite(Engine, peewee.SqliteDatabase):
+class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee gives no types
     """A file. A writer excludes all other writers, regardless of names."""
 
     kind = "sqlite"
@@ -133,6 +149,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     _state: peewee._ConnectionLocal  # of Peewee: the connection of this thread, and its transactions
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
+        check_version()
         path = folder / FILE_NAME
         try:
             if create:
@@ -145,8 +162,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             raise DatabaseUnusable(f"cannot write the data folder {folder}: {error.strerror}") from None
         self.name = str(path)
         # Each thread opens its connection at its first use, so none is open during a fork.
-        pragmas = (*PRAGMAS, ("trusted_schema", 0 if can_distrust_schema() else 1))
-        super().__init__(str(path), pragmas=pragmas, timeout=5, lock_type="IMMEDIATE")
+        super().__init__(str(path), pragmas=PRAGMAS, timeout=5, lock_type="IMMEDIATE")
 
     def write(self, *names: str) -> AbstractContextManager[None]:
         if self._budget.until:
@@ -206,12 +222,12 @@ class Sqlite(Engine, peewee.SqliteDatabase):
                 transaction.enter_context(self._write())
                 return
             except peewee.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
+                if not isinstance(_cause(error), apsw.BusyError) or time.monotonic() > deadline:
                     raise
             time.sleep(POLL_INTERVAL)
 
     def _connect(self) -> Connection:
-        connection = super()._connect()  # type: ignore[misc]
+        connection = super()._connect()
         connection.set_progress_handler(
             self._budget.is_spent, PROGRESS_STEPS
         )  # a statement that it stops fails with "interrupted"
@@ -229,7 +245,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
             self._require_transaction(connection)
         try:
             return connection.execute(sql, params or ())  # without Peewee's debug log and hooks
-        except sqlite3.Error as error:
+        except apsw.Error as error:
             self.reconnect_after(error)
             with exceptions:
                 raise
@@ -247,7 +263,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
         A connection opened on a read-only disk stays read-only, and incorrectly read pages stay in its cache.
         """
-        if self.is_unavailable(error) and any(text in str(error).lower() for text in RECONNECT):
+        if isinstance(_cause(error), RECONNECT):
             self._thread.must_reconnect = True
 
     @contextmanager
@@ -276,18 +292,9 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
         Fetching rows raises errors of SQLite that Peewee does not wrap.
         """
-        if error is None:
-            return False
-        operational = isinstance(error, peewee.OperationalError | sqlite3.OperationalError)
-        if not operational and type(error) not in (peewee.DatabaseError, sqlite3.DatabaseError):
-            return False
-        if isinstance(error, TransactionLost):
-            return True
-        if "no transaction is active" in str(
-            error
-        ):  # SQLite had rolled back before Peewee did: check the original error
+        if error and "no transaction is active" in str(error):  # SQLite has rolled back: check the original error
             return self.is_unavailable(error.__context__ and error.__context__.__context__)
-        return any(text in str(error).lower() for text in UNAVAILABLE)
+        return isinstance(_cause(error), UNAVAILABLE)
 
     def format_sql(self, template: str, values: Sequence[str]) -> str:
         """With printf, which takes half the time of concatenation."""
@@ -298,12 +305,12 @@ class Sqlite(Engine, peewee.SqliteDatabase):
 
         A running total of the bytes would double the time of every page.
         """
-        size = 'length(CAST("row" AS BLOB))'
+        size = 'octet_length("row")'
         guarded = f'CASE WHEN {size} > ? THEN abs(-9223372036854775807 - ({size} > 0)) ELSE "row" END'
         return f"SELECT count(*), CAST(group_concat({guarded}, ',\n') AS BLOB), count(*) FROM ({_all(parts)}) AS page"
 
     def byte_length(self, column: peewee.Field) -> peewee.Node:
-        return peewee.fn.length(column.cast("BLOB"))  # octet_length is missing in older versions
+        return peewee.fn.octet_length(column)
 
     def byte_limit(self, rows: int) -> int:
         return (INLINE_BYTES if self.is_reading_inline() else page_bytes(rows)) // rows
@@ -349,7 +356,10 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         return self.execute_sql("PRAGMA data_version").fetchone()
 
     def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
-        return iter(self.execute_sql(sql))
+        try:
+            yield from self.execute_sql(sql)
+        except UnicodeDecodeError:
+            raise peewee.DataError("a text is not valid UTF-8") from None
 
     def sizes(self) -> dict[str, int]:
         path = Path(self.database)
@@ -380,7 +390,7 @@ class Sqlite(Engine, peewee.SqliteDatabase):
         """
         create(path)
         with exceptions, closing(self._connect()) as connection:
-            connection.set_progress_handler(lambda: None, 100_000)  # so that signals are handled in the meantime
+            connection.set_progress_handler(lambda: False, 100_000)  # so that signals are handled in the meantime
             connection.execute("VACUUM INTO ?", (str(path),))
 
     def save_copy(self, suffix: str) -> None:
@@ -400,6 +410,13 @@ class Sqlite(Engine, peewee.SqliteDatabase):
     def disconnect(self) -> None:
         if not self.is_closed():
             self.close()
+
+
+def _cause(error: BaseException | None) -> BaseException | None:
+    """The error of SQLite that an error of Peewee wraps, also twice, or the error itself."""
+    while isinstance(error, peewee.PeeweeException) and hasattr(error, "orig"):
+        error = error.orig
+    return error
 
 
 def _all(parts: Sequence[str]) -> str:
@@ -424,7 +441,8 @@ class ReadOnlySqlite(Sqlite):
         self._is_immutable = not self._is_open()
         mode = "immutable=1" if self._is_immutable else "mode=ro"
         pragmas = [("trusted_schema", 0), ("cell_size_check", 1)]
-        peewee.SqliteDatabase.__init__(self, f"{path.as_uri()}?{mode}", uri=True, pragmas=pragmas, timeout=5)
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+        apsw_ext.APSWDatabase.__init__(self, f"{path.as_uri()}?{mode}", flags=flags, pragmas=pragmas, timeout=5)
 
     def is_outdated(self) -> bool:
         """Whether another process has opened the file since, so that the data read may be inconsistent."""
@@ -441,4 +459,4 @@ class InMemorySqlite(Sqlite):
 
     def __init__(self) -> None:
         self.name = ":memory:"
-        peewee.SqliteDatabase.__init__(self, self.name, lock_type="IMMEDIATE")
+        apsw_ext.APSWDatabase.__init__(self, self.name, lock_type="IMMEDIATE")

@@ -196,7 +196,7 @@ class AuditLog(Table):
             reason = str(error).partition("\n")[0].partition(" with text ")[0]
         # Drivers read ahead. Reading single entries finds the number of the unreadable one.
         with contextlib.suppress(peewee.DatabaseError), exceptions:
-            while row := database.execute_sql(f"{select} WHERE position = {last.position + 1}").fetchone():
+            while row := next(database.stream(f"{select} WHERE position = {last.position + 1}"), None):
                 last = _next(last, row)
                 yield last
         raise BrokenChain(f"entry {last.position + 1} cannot be read: {reason}")

@@ -17,7 +17,7 @@ import peewee
 
 from service import clock, db
 from service.db import migrations
-from service.db.engine import Engine
+from service.db.engine import Connection, Engine
 from service.db.files import FolderLock, create, replace_durably, sync, work_folder
 from service.models import TABLES
 from service.operate import database_copy
@@ -109,7 +109,7 @@ def examine(path: Path) -> Contents:
 
     Raises BackupError or DatabaseUnusable.
     """
-    with closing(db.sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
+    with closing(db.open_file(f"{path.absolute().as_uri()}?immutable=1")) as connection:
         connection.execute("PRAGMA trusted_schema = 0")
         connection.execute("PRAGMA cell_size_check = 1")
 
@@ -133,12 +133,12 @@ def examine(path: Path) -> Contents:
             raise BackupError(f"it is damaged: {damage}")
         missing = connection.execute("PRAGMA foreign_key_check").fetchone()
         if missing:
-            table, row, parent, _ = missing
+            table, row, parent, _ = map(str, missing)
             raise BackupError(f'it is damaged: row {row} of "{table}" refers to a missing row of "{parent}"')
         if number("SELECT count(*) FROM login_session") and not number("SELECT count(*) FROM signing_key"):
             raise BackupError("it has login sessions, but no signing key")
         current = {table._meta.table_name for table in TABLES}
-        names = {name for name in tables if migrations.TABLES.get(name, name) in current}
+        names = {name for name in map(str, tables) if migrations.TABLES.get(name, name) in current}
         rows = sum(number(f'SELECT count(*) FROM "{name}"') for name in names)
         messages = number("SELECT count(*) FROM message")
     with path.open("rb") as file:
@@ -206,7 +206,7 @@ def _file_version(path: Path) -> tuple[int, ...]:
 
 def _set_journal(path: Path, mode: str) -> None:
     """Applies the journal of a file that is not in use, and sets its journal mode."""
-    with closing(db.sqlite3.connect(path, timeout=1)) as connection:
+    with closing(db.open_file(path, timeout=1)) as connection:
         connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
 
 
@@ -220,10 +220,10 @@ def _save_former(path: Path) -> Path | None:
                 is_sqlite = file.read(len(HEADER)) == HEADER
             if is_sqlite:  # for any other file, SQLite would delete the journal
                 _set_journal(path, "delete")
-        except db.sqlite3.OperationalError as error:
-            raise BackupError(f"{path.name} is in use by another program, or cannot be written: {error}") from None
-        except db.sqlite3.DatabaseError:
+        except db.SqliteDamage:
             pass  # a damaged file is saved unchanged
+        except db.SqliteError as error:
+            raise BackupError(f"{path.name} is in use by another program, or cannot be written: {error}") from None
         former = path.with_name(f"{path.name}.before-{re.sub('[-:]', '', clock.timestamp())}")
         _link(path, former)
         if journals[0].exists():
@@ -244,11 +244,11 @@ def _link(path: Path, name: Path) -> None:
         sync(name)
 
 
-def _damage(connection: "db.sqlite3.Connection") -> str:
+def _damage(connection: Connection) -> str:
     """Returns the first damage of a file that SQLite reports, `ok` without any."""
     try:
         return " ".join(connection.execute("PRAGMA integrity_check(1)").fetchone()[0].split())
-    except db.sqlite3.Error as error:
+    except db.SqliteError as error:
         if "vtable constructor failed" in str(error):  # a damaged search index
             return str(error)
         raise
@@ -266,5 +266,5 @@ def _explained(summary: str) -> Iterator[None]:
         raise BackupError(f"{summary}: {path}{error.strerror}") from None
     except (BackupError, database_copy.CopyError, db.DatabaseUnusable) as error:
         raise BackupError(f"{summary}: {error}") from None
-    except (peewee.DatabaseError, db.sqlite3.Error) as error:
+    except (peewee.DatabaseError, db.SqliteError) as error:
         raise BackupError(f"{summary}: {db.reason(error)}") from None

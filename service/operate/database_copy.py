@@ -135,7 +135,7 @@ def _rows(database: Engine, table: type[Table]) -> Iterator[Row]:
     except msgspec.ValidationError as error:
         message, _, index = str(error).rpartition(" - at ")  # such as `$[3]`
         raise CopyError(_value_error(table, row, int(index.strip("`$[]")), message)) from None
-    except peewee.OperationalError as error:  # a text that is not UTF-8, or a lost connection
+    except peewee.DatabaseError as error:  # a text that is not UTF-8, or a lost connection
         raise CopyError(f"nothing was copied: {_name(table)} cannot be read: {reason(error)}") from None
 
 

@@ -80,7 +80,7 @@ class _References:
 
     def __init__(self) -> None:
         self._buffer: tuple[list[Row], list[Row]] = [], []  # rows for the tables `known` and `wanted`
-        self._connection = db.sqlite3.connect("", isolation_level=None)
+        self._connection = db.open_file("")
         self._run("PRAGMA journal_mode = OFF")
         self._run("BEGIN")
         self._run("CREATE TABLE known (id TEXT, kind TEXT, PRIMARY KEY (id, kind)) WITHOUT ROWID")
@@ -135,7 +135,7 @@ class _References:
                 self._connection.executemany(sql, many)
                 return []
             return list(self._connection.execute(sql, values))
-        except db.sqlite3.Error as error:
+        except db.SqliteError as error:
             raise OSError(errno.ENOSPC, str(error)) from None
 
 

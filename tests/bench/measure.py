@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from service.db import sqlite3
+from service.db import open_file
 from tests.bench.dataset import NOTES, ulid
 from tests.bench.load import Load
 from tests.bench.processes import Response, processor_seconds
@@ -87,7 +87,7 @@ class BareSqlite:
     """Bare SQLite: a loop that commits single rows in the database of the service, with the same durability."""
 
     def __init__(self, folder: Path, work: Workload) -> None:
-        self.database = sqlite3.connect(folder / "service" / "service.db", isolation_level=None, timeout=5)
+        self.database = open_file(folder / "service" / "service.db", timeout=5)
         for pragma in ("synchronous = full", "foreign_keys = 1"):
             self.database.execute(f"PRAGMA {pragma}")
         self.statement, self.values = self.prepare(work.writes)

@@ -77,7 +77,7 @@ def test_backup_is_made_and_downloaded(
     copy = tmp_path / "copy.db"
     copy.write_bytes(reply.raw)
     assert backups.examine(copy).rows > 0
-    with db.sqlite3.connect(copy) as connection:
+    with db.open_file(copy) as connection:
         emails = {email for (email,) in connection.execute('SELECT email FROM "user"')}
     assert emails == {User.get_by_id(one.user.id).email for one in (admin, alice)}
     assert entries() == [("backup_created", ""), ("backup_downloaded", backup.name)]

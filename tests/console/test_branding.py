@@ -15,6 +15,7 @@ from service.models import AuditLog, StoredBranding
 from service.settings import Settings
 from tests.support.access import as_form
 from tests.support.client import Client, Reply
+from tests.support.faults import disk_full
 from tests.support.observe import nothing_changes
 from tests.support.sample_data import picture
 from tests.support.web_client import Browser, Forms
@@ -175,7 +176,7 @@ def test_error_pages_work_without_the_database(visitor: Browser, monkeypatch: py
     assert "Chocolate" in visitor.open("/missing").raw.decode()
 
     def fail() -> None:
-        raise db.sqlite3.OperationalError("disk I/O error")
+        raise disk_full()
 
     monkeypatch.setattr(StoredBranding, "values", fail)
     monkeypatch.setattr(db, "is_unavailable", lambda error: True)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service import db
-from service.db import Order, Position, contains, has_wal_reset_bug, page, search_pattern, sqlite
+from service.db import Order, Position, contains, page, search_pattern, sqlite
 from service.models import App, Bot
 from tests.support.observe import query_plan, reads_a_page, statements
 from tests.support.paths import ROOT
@@ -22,16 +22,6 @@ pytestmark = pytest.mark.database
 
 COLUMNS = (Bot.is_featured, Bot.rating, Bot.name, Bot.id)
 DIRECTIONS = list(itertools.product([False, True], repeat=len(COLUMNS)))
-
-
-@pytest.mark.parametrize("version", [(3, 40, 1), (3, 44, 5), (3, 50, 6), (3, 51, 2), (3, 45, 9)])
-def test_versions_with_the_wal_reset_bug_are_recognized(version):
-    assert has_wal_reset_bug(version)
-
-
-@pytest.mark.parametrize("version", [(3, 44, 6), (3, 50, 7), (3, 51, 3), (3, 53, 4), (4, 0, 0)])
-def test_versions_without_the_wal_reset_bug_are_recognized(version):
-    assert not has_wal_reset_bug(version)
 
 
 def order_of(directions: tuple[bool, ...]) -> list[Order]:
@@ -135,40 +125,24 @@ def run_python(program):
     return text.split()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the C library is only inspected on Linux")
-def test_lookaside_memory_is_configured_without_statistics():
-    """SQLite counts allocations unless the statistics are disabled together with the memory configuration."""
-    memory_used = "ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used()"
-    report = (
-        f"from pysqlite3 import _sqlite3, dbapi2; c = dbapi2.connect(':memory:'); import ctypes; print({memory_used})"
-    )
-    assert int(*run_python(report)) > 0
-    assert run_python(f"import service.db; {report}; print(c.execute('SELECT 5').fetchone())") == ["0", "(5,)"]
+def test_connections_have_memory_for_a_hundred_prepared_statements_without_statistics():
+    report = """if True:
+        import service.db, apsw
+        connection = apsw.Connection(":memory:")
+        for number in range(100):
+            connection.execute(f"SELECT {number}")
+        used, highest = connection.status(apsw.SQLITE_DBSTATUS_LOOKASIDE_USED)
+        print(used, connection.status(apsw.SQLITE_DBSTATUS_LOOKASIDE_MISS_FULL)[1], apsw.memory_used())"""
+    used, missed, counted = map(int, run_python(report))
+    assert (used > 123, missed, counted) == (True, 0, 0)  # 123 is the default number of slots
 
 
-def test_a_shared_sqlite_library_is_not_configured():
-    setup = "import sqlite3; from service.db.lookaside import enlarge_lookaside; c = sqlite3.connect(':memory:');"
-    assert run_python(f"{setup} print(enlarge_lookaside(sqlite3), c.execute('SELECT 5').fetchone())") == [
-        "False",
-        "(5,)",
-    ]
-
-
-@pytest.mark.sqlite_only("the modules of SQLite")
-def test_the_module_of_python_is_sufficient_where_there_is_no_newer_one(tmp_path):
-    """Its SQLite may be older: until 3.40 or later, it refuses search indexes in triggers of a schema not trusted."""
-    program = f"""if True:
-        import sys
-        sys.modules["pysqlite3"] = None
-        import app
-        from pathlib import Path
-        from service.commands import demo
-        from service.models import Bot
-        from service.settings import Settings
-        app.prepare(Settings(data=Path({str(tmp_path)!r})), create=True)
-        demo.fill()
-        print(Bot.select().exists())"""
-    assert run_python(program) == ["True"]
+def test_a_sqlite_that_can_corrupt_databases_is_refused():
+    sqlite.check_version()
+    sqlite.check_version("3.51.3")
+    for version in ("3.40.1", "3.50.7", "3.51.2"):
+        with pytest.raises(db.DatabaseUnusable, match=f"^SQLite {version} can corrupt .* SQLite 3.51.3 or newer$"):
+            sqlite.check_version(version)
 
 
 def test_savepoints_are_rolled_back_one_by_one(application):

@@ -180,7 +180,7 @@ def test_a_backup_may_contain_only_the_triggers_of_the_index(shop, tmp_path):
     path = tmp_path / "copy.db"
     db.database.write_copy(path)
     assert backups.examine(path).rows == database_copy.count_rows(db.database.obj)
-    with closing(db.sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(db.open_file(path)) as connection:
         connection.execute("DROP TRIGGER bot_inserted")
         connection.execute("CREATE TRIGGER bot_inserted AFTER INSERT ON message BEGIN DELETE FROM bot; END")
     with pytest.raises(backups.BackupError, match="has the trigger bot_inserted"):

@@ -304,7 +304,7 @@ class TestTheCopy:
 
 def whole(path: Path) -> tuple[list[str], ...]:
     """All that a file holds, tables and rows, as text."""
-    with closing(db.sqlite3.connect(path)) as connection:
+    with closing(db.open_file(path)) as connection:
         made = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")]
         tables = [name for (name,) in connection.execute(TABLES)]
         return sorted(made), [repr(row) for name in tables for row in connection.execute(f'SELECT * FROM "{name}"')]
@@ -334,7 +334,7 @@ def test_killed_at_any_statement_it_is_what_it_was_and_the_next_start_completes_
             break
         assert whole(data / db.FILE_NAME) == before
     assert place > sum(map(len, migrations.STEPS[version:]))
-    with closing(db.sqlite3.connect(data / db.FILE_NAME)) as connection:
+    with closing(db.open_file(data / db.FILE_NAME)) as connection:
         assert connection.execute("SELECT version FROM schema_version").fetchone() == (TODAY,)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("PRAGMA foreign_key_check").fetchone() is None

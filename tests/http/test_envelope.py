@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import apsw
 import peewee
 import pytest
 
@@ -240,7 +241,7 @@ class TestUnwritableDatabase:
             other.execute("SELECT count(*) FROM app")
             db.close_database()
             patch.setattr(db.database.obj, "database", f"file:{settings.data / db.FILE_NAME}?mode=ro")
-            patch.setitem(db.database.obj.connect_params, "uri", True)
+            patch.setitem(db.database.obj.connect_params, "flags", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
             assert alice.call(method, path, {}).error == (503, "storage_unavailable")
             patch.undo()
             assert alice.call(method, path, {}).status == 200
@@ -274,12 +275,12 @@ class TestUnreadableDatabase:
         assert anyone.get("//readyz").status == 200
 
     def test_damage_of_later_rows_is_recognized(self, alice, application):
-        """The error occurs while rows are fetched, so it is an exception of sqlite3, not of Peewee."""
+        """The error occurs while rows are fetched, so it is an exception of SQLite, not of Peewee."""
         for number in range(2000):
             User.create(email=f"{number}@example.com", first_name="x" * 100)
         rows = User.select(User.first_name).tuples()
         size = Path(db.database.database).stat().st_size
-        with damaged(size // 2), pytest.raises(db.sqlite3.DatabaseError) as caught:
+        with damaged(size // 2), pytest.raises(db.SqliteError) as caught:
             list(rows)
         assert db.is_unavailable(caught.value)
         db.reconnect_after(caught.value)

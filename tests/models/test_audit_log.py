@@ -855,7 +855,7 @@ def chain(application: Any) -> list[Head]:
 
 
 def change(sql: str, *values: Any) -> None:
-    assert db.database.execute_sql(sql.replace("?", db.database.param), values).rowcount
+    assert db.database.rows_affected(db.database.execute_sql(sql.replace("?", db.database.param), values))
 
 
 def alter(position: int, column: str, value: Any, cast: str = "?") -> None:

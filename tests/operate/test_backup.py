@@ -98,7 +98,7 @@ def contents(data: Path) -> dict[str, list[Any]]:
 
 
 def schema_of(path: Path) -> int:
-    with closing(db.sqlite3.connect(path)) as connection:
+    with closing(db.open_file(path)) as connection:
         return int(connection.execute("SELECT version FROM schema_version").fetchone()[0])
 
 
@@ -166,7 +166,7 @@ def test_backup_with_an_older_schema_is_migrated_by_the_next_start(other: Path, 
 
 @pytest.mark.sqlite_only
 def test_copy_with_its_journal_can_be_restored(filled: Path, other: Path, tmp_path: Path, cx: Run) -> None:
-    with closing(db.sqlite3.connect(filled / db.FILE_NAME)) as reader:
+    with closing(db.open_file(filled / db.FILE_NAME)) as reader:
         reader.execute("SELECT 1 FROM app").fetchone()
         reader.execute("BEGIN")
         app.prepare(settings_at(filled), create=True)
@@ -325,7 +325,7 @@ def damage(what: str, path: Path) -> None:
             file.seek(path.stat().st_size // 2 // 4096 * 4096)
             file.write(b"\xff" * 4096)
         return
-    with closing(db.sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(db.open_file(path)) as connection:
         connection.execute(what)
 
 
@@ -440,7 +440,7 @@ os._exit(0)"""
         assert cx("restore", file, other).status == 0
         assert contents(other) == contents(filled)
         (former,) = other.glob("service.db.before-*")
-        with closing(db.sqlite3.connect(former)) as connection:
+        with closing(db.open_file(former)) as connection:
             assert connection.execute("SELECT name FROM app").fetchall() == [("in the journal",)]
 
     def test_is_copied_on_file_systems_without_hard_links(

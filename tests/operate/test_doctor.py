@@ -375,13 +375,6 @@ def test_other_addresses_are_ok(settings: dict[str, str], data: Path) -> None:
     assert problems(data, **settings) == []
 
 
-@pytest.mark.sqlite_only
-def test_sqlite_with_the_wal_reset_bug_is_reported(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(db.sqlite3, "sqlite_version_info", (3, 40, 1))
-    ((level, about, _),) = problems(data)
-    assert (level, about) == ("warning", "program")
-
-
 def test_unsafe_unpack_folder_is_reported(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "unpacked"
     place.mkdir(mode=0o700)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.db import sqlite3
 from tests.support.paths import ROOT
 
 
@@ -37,7 +36,6 @@ LIBRARIES = {
             "peewee.__exception_wrapper__": "service/db/engine.py",
             "peewee._savepoint.rollback": "service/db/engine.py",
             "peewee._savepoint.commit": "service/db/engine.py",
-            "peewee.sqlite3": "service/db/sqlite.py",
             "peewee.psycopg": "service/db/postgresql.py",
             "peewee.Database:_lock": "service/db/postgresql.py",
             "peewee.Database:_state": "service/db/sqlite.py",
@@ -111,11 +109,6 @@ LIBRARIES = {
         "that the first frame of a WebP still comes from its decoder without a copy, by tests/routes/test_avatars.py",
         {"PIL.WebPImagePlugin.WebPImageFile:_decoder": "service/pictures/__init__.py"},
     ),
-    "pysqlite3": Library(
-        "0.6.1",
-        "that the module still contains a SQLite of its own, which ctypes can configure before its first connection",
-        {"pysqlite3._sqlite3": "service/db/lookaside.py"},
-    ),
 }
 PYTHONS = {(3, 11), (3, 12), (3, 13)}  # as in setup.cfg, python_requires
 STANDARD_LIBRARY = {
@@ -124,7 +117,7 @@ STANDARD_LIBRARY = {
     **dict.fromkeys(  # argparse
         ("_actions", "_choices_actions", "_format_args", "_get_formatter"), "service/commands/manual.py"
     ),
-    "CDLL": "service/server/__init__.py",  # ctypes: `mallopt` of the C library, service/db/lookaside.py: of pysqlite3
+    "CDLL": "service/server/__init__.py",  # ctypes: `mallopt` of the C library
 }
 PUBLIC = {
     "_asdict",
@@ -158,8 +151,6 @@ def has(part: str) -> bool:
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_private_parts_of_a_library_are_those_of_the_checked_version(name: str) -> None:
     library = LIBRARIES[name]
-    if name == "pysqlite3" and not sqlite3.__name__.startswith("pysqlite3"):
-        pytest.skip("this platform has no pysqlite3; SQLite is then not configured")
     installed = importlib.metadata.version(name)
     missing = [part for part in library.parts if not has(part)]
     assert installed == library.version and not missing, (
@@ -173,8 +164,8 @@ def test_private_parts_of_a_library_are_those_of_the_checked_version(name: str) 
 def test_private_parts_of_python_are_those_of_the_checked_versions() -> None:
     assert sys.version_info[:2] in PYTHONS and hasattr(logging, "_srcfile"), (
         "check that `logging._srcfile = None` still turns off the search for the caller (Logging HOWTO, Optimization), "
-        "that the module `_signal` has `signal` and `getsignal`, and that ctypes calls `mallopt` and the functions "
-        "of SQLite, and that the parser of argparse has the parts used in service/commands/manual.py; then add this "
+        "that the module `_signal` has `signal` and `getsignal`, that ctypes calls `mallopt`, "
+        "and that the parser of argparse has the parts used in service/commands/manual.py; then add this "
         "version of Python"
     )
 

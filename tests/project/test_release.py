@@ -45,9 +45,7 @@ def test_requirements_of_a_host_are_those_whose_markers_hold(lock: str, release:
         found = release.requirements_of(text, target)
         names = set(re.findall(r"^([\w.-]+)==", found, re.MULTILINE))
         assert ";" not in found
-        has_sqlite = (target.machine, target.system.partition("-")[0]) == ("x86_64", "linux")
-        assert ("pysqlite3" in names) is has_sqlite
-        assert {"pillow", "msgspec", "argon2-cffi-bindings", "peewee"} <= names <= locked
+        assert {"apsw", "pillow", "msgspec", "argon2-cffi-bindings", "peewee"} <= names <= locked
 
 
 def test_each_requirement_keeps_its_hashes(release: ModuleType) -> None:

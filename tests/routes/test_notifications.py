@@ -19,6 +19,7 @@ from service.operate import import_export
 from service.routes import operations
 from tests.support import postgres
 from tests.support.client import Client
+from tests.support.faults import disk_full
 from tests.support.inbox import create_event, create_notification, read_all, timestamp, titles, unread, uuid
 from tests.support.observe import at_once, database_steps, nothing_changes, query_plan, statements
 from tests.support.sample_operations import UNKNOWN_ID
@@ -429,7 +430,7 @@ class TestReminders:
         def create(**columns):
             created.append(original(**columns))
             if len(created) == 2:
-                raise peewee.OperationalError("database or disk is full")
+                raise disk_full()
 
         with monkeypatch.context() as broken:
             broken.setattr(Notification, "create", create)

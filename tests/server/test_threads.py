@@ -19,7 +19,7 @@ from service.models import ChatSession, Feedback, IdempotencyKey, Message, User
 from service.server import Server, connection, exchange, group_commit, listen
 from service.settings import Settings
 from tests.support.client import Client
-from tests.support.faults import another_connection
+from tests.support.faults import another_connection, disk_full
 from tests.support.passwords import PASSWORD
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT i FROM n"
@@ -354,7 +354,7 @@ class TestGroupCommit:
     ) -> None:
         def fail() -> None:
             service.before_commit = lambda: None
-            raise peewee.OperationalError("database or disk is full")
+            raise disk_full()
 
         service.before_commit = fail
         status, reply = service.call("POST", "/feedback", {"description": "x"}, alice.token)
@@ -367,7 +367,7 @@ class TestGroupCommit:
     def test_a_transaction_that_sqlite_rolls_back_stores_nothing(self, service: RecordingServer, alice: Client) -> None:
         def roll_back() -> None:
             service.before_commit = lambda: None
-            db.database.connection().rollback()
+            db.database.connection().execute("ROLLBACK")
 
         service.before_commit = roll_back
         assert service.call("POST", "/feedback", {"description": "x"}, alice.token)[0] == 503
@@ -482,7 +482,7 @@ class TestGroupCommit:
         def submit_and_roll_back(cls: type[Feedback], *arguments: Any, **columns: Any) -> Any:
             found = submit(cls, *arguments, **columns)
             if columns["description"] == "lost" and threading.current_thread().name == GROUP:
-                db.database.connection().rollback()
+                db.database.connection().execute("ROLLBACK")
                 submit(cls, *arguments, **columns)  # a second write of the same request, in the same transaction
             return found
 
@@ -549,9 +549,9 @@ class FailingStatement:
             self.left -= 1
             if not self.left:
                 self.has_failed = True
-                if self.rolls_back:
-                    engine.connection().rollback()
-                raise peewee.OperationalError("database or disk is full")
+                if self.rolls_back and engine.connection().in_transaction:
+                    engine.connection().execute("ROLLBACK")
+                raise disk_full()
         return self.execute_sql(engine, sql, params)
 
 

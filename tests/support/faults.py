@@ -7,6 +7,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
+import peewee
 import psycopg
 
 from service import db
@@ -17,6 +19,11 @@ from tests.support.postgres import is_chosen
 
 DISK_FULL = """CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql
     AS $$ BEGIN RAISE 'No space left on device' USING ERRCODE = '53100'; END $$"""
+
+
+def disk_full() -> peewee.OperationalError:
+    """The error of a statement for which the disk has no space, as Peewee raises it on SQLite."""
+    return peewee.OperationalError(apsw.FullError(), "database or disk is full")
 
 
 @contextmanager
@@ -34,7 +41,7 @@ def another_connection(settings: Settings | None = None) -> Any:
     where = (settings.database or settings.data / db.FILE_NAME) if settings else db.database.database
     if is_chosen():
         return closing(psycopg.connect(str(where), autocommit=True))
-    return closing(db.sqlite3.connect(where, isolation_level=None))
+    return closing(db.open_file(where))
 
 
 @contextmanager

@@ -132,16 +132,17 @@ def database_steps(action: Callable[[], Any]) -> int:
     require_sqlite()
     count = 0
 
-    def step() -> None:
+    def step() -> bool:
         nonlocal count
         count += 1
+        return False
 
     connection = db.database.connection()
     connection.set_progress_handler(step, 1)
     try:
         action()
     finally:
-        connection.set_progress_handler(None, 1)
+        connection.set_progress_handler(None)
     return count
 
 

@@ -6,6 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from service import db
 from service.db.migrations import step_8
 from tests.support.paths import ROOT
@@ -27,7 +29,7 @@ def split_statements(text: str) -> Iterator[str]:
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line
-        if db.sqlite3.complete_statement(statement):
+        if apsw.complete(statement):
             yield statement.strip().removesuffix(";")
             statement = ""
     assert not statement.strip()
@@ -37,9 +39,9 @@ def make_file(folder: Path, version: int) -> None:
     """Create a SQLite database with a released schema and its rows."""
     _, tables, rows = texts(version)
     folder.mkdir(mode=0o700)
-    with closing(db.sqlite3.connect(folder / db.FILE_NAME, isolation_level=None)) as connection:
+    with closing(db.open_file(folder / db.FILE_NAME)) as connection:
         connection.execute("PRAGMA journal_mode = wal")
-        connection.executescript(";\n".join(["BEGIN", *tables, *rows, "COMMIT"]))
+        connection.execute(";\n".join(["BEGIN", *tables, *rows, "COMMIT"]))
     (folder / db.FILE_NAME).chmod(0o600)
 
 

@@ -136,17 +136,18 @@ def get_page(owner: Callable[[str], Client]) -> Iterator[Callable[[str], tuple[A
     def get(path: str) -> tuple[Any, int]:
         steps = 0
 
-        def count() -> None:
+        def count() -> bool:
             nonlocal steps
             steps += 1
+            return False
 
         connection.set_progress_handler(count, 1000)
         page = owner(ALICE).get(path)
-        connection.set_progress_handler(None, 0)
+        connection.set_progress_handler(None)
         return page, steps
 
     yield get
-    connection.set_progress_handler(None, 0)
+    connection.set_progress_handler(None)
 
 
 @pytest.mark.parametrize("length", [2_000, pytest.param(LONG, marks=pytest.mark.extended)])

@@ -104,7 +104,7 @@ def check_detection(group: WriterGroup, copy: Path) -> None:
     """Checks the checks: each planted error must be found in a copy."""
     for statement in PLANTED_ERRORS:
         _copy_files(group.data, copy)
-        with contextlib.closing(db.sqlite3.connect(copy / db.FILE_NAME, isolation_level=None)) as connection:
+        with contextlib.closing(db.open_file(copy / db.FILE_NAME)) as connection:
             connection.execute(statement)
         try:
             group.check_stored(copy)
@@ -155,7 +155,7 @@ def power_cuts(folder: Path, level: str, number: int, writes: int) -> Figure:
                 (images / name).write_bytes(content)
         try:
             lost = _lost(group, images, request_ids)
-        except (AssertionError, db.sqlite3.DatabaseError) as error:
+        except (AssertionError, db.SqliteError) as error:
             assert level != "full", f"damage after a power failure (SEED={seed()}): {error}"
             damages += 1
             continue

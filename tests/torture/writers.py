@@ -392,7 +392,7 @@ Rows = Callable[[str], list[tuple[Any, ...]]]
 @contextlib.contextmanager
 def rows_of(data: Path) -> Iterator[Rows]:
     """Yields a function that queries the database file."""
-    with contextlib.closing(db.sqlite3.connect(data / db.FILE_NAME)) as connection:
+    with contextlib.closing(db.open_file(data / db.FILE_NAME)) as connection:
         yield lambda sql: connection.execute(sql).fetchall()  # type: ignore[no-any-return]
 
 

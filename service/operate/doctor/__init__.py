@@ -32,7 +32,7 @@ ROW_CHECKS: tuple[Check, ...] = (  # only with the schema of this program
 
 
 # Errors that a check may raise: rows may hold any value, and SQLite's own cursors raise their own errors.
-READ_ERRORS = (peewee.DatabaseError, db.sqlite3.Error, ValueError, ArithmeticError, OSError)
+READ_ERRORS = (peewee.DatabaseError, db.SqliteError, ValueError, ArithmeticError, OSError)
 
 
 def examine(settings: Settings) -> list[Finding]:

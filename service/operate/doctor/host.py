@@ -87,14 +87,9 @@ def check_disk(settings: Settings) -> Iterator[Finding]:
 
 
 def check_program(settings: Settings) -> Iterator[Finding]:
-    """Checks the version of SQLite, and the folder into which the executable unpacks itself."""
-    version = db.sqlite3.sqlite_version
-    if settings.database:
-        pass
-    elif db.has_wal_reset_bug(db.sqlite3.sqlite_version_info):
-        yield warning("program", f"SQLite {version} has a bug that can corrupt the database: use 3.51.3 or newer")
-    else:
-        yield ok("program", f"SQLite {version}")
+    """Reports the version of SQLite, and the folder into which the executable unpacks itself."""
+    if not settings.database:
+        yield ok("program", f"SQLite {db.SQLITE_VERSION}")
     folder = os.environ.get("SHIV_ROOT", "")  # set by the launcher of the executable
     if folder and not os.access(folder, os.W_OK):
         yield warning("program", f"{folder} is not writable, so another version cannot be unpacked: set SHIV_ROOT")

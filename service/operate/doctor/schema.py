@@ -23,7 +23,7 @@ def check_file(settings: Settings) -> Iterator[Finding]:
     path = settings.data / db.FILE_NAME
     try:
         found = [text for (text,) in db.database.execute_sql(f"PRAGMA integrity_check({MAX_DAMAGE})")]
-    except (peewee.DatabaseError, db.sqlite3.DatabaseError) as problem:  # at any row
+    except (peewee.DatabaseError, db.SqliteError) as problem:  # at any row
         found = [db.reason(problem)]
     damage = [] if found == ["ok"] else [" ".join(line.split()) for text in found for line in text.splitlines()]
     advice = "restore a backup; `export` writes the records that can be read"
