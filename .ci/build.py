@@ -83,7 +83,9 @@ PRUNED = (
     "peewee-stubs",
     "pwiz.py",
     "passlib/tests",
-    *(f"apsw/{name}" for name in ("*.py", "_unicode.*", "fts_test_strings", "sqlite_extra*", "tests")),  # tools of SQLite
+    *(
+        f"apsw/{name}" for name in ("*.py", "_unicode.*", "fts_test_strings", "sqlite_extra*", "tests")
+    ),  # tools of SQLite
     "cffi",  # the compiled bindings of argon2 need only its extension module
     "pycparser",
     "PIL/_avif.*",  # the largest part of Pillow, for a format that the service refuses

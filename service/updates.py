@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from service import clock, db
-from service.db import Query, bound_limit, compiled
+from service.db import Query, compiled
 from service.errors import InvalidCursor
 from service.fields import Uuid
 from service.models import ChatSession, LoginSession, User
@@ -109,7 +109,7 @@ def _changed(user_id: str, caller_app_id: str | None, floor: int, limit: int, *,
     revision = ChatSession.revision if scope in ("all", "app") else ChatSession.public_revision
     found = ChatSession.select(revision, ChatSession.id)
     found = found.where(session_condition(scope, user_id, caller_app_id), revision >= floor)
-    return found.order_by(revision, ChatSession.id).limit(bound_limit(limit))
+    return found.order_by(revision, ChatSession.id).limit(limit)
 
 
 @compiled

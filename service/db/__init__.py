@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 import msgspec
 import peewee
 
-from service.db.compiled_queries import CompiledQuery, Query, Statement, bound_limit, compiled, literal, pad_values
+from service.db.compiled_queries import CompiledQuery, Query, Statement, compiled, literal, pad_values
 from service.db.engine import (
     HTML_PAGE_BYTES,
     DatabaseUnusable,
@@ -77,7 +77,6 @@ __all__ = [
     "SqliteDamage",
     "SqliteError",
     "Table",
-    "bound_limit",
     "bulk_write",
     "change_marker",
     "close_database",

@@ -7,9 +7,6 @@
 Such a function is called once, with placeholders for its values. The SQL of the query that it returns is cached, and
 later calls only bind their values. So the function must pass its values on without inspecting them. Parameters that it
 inspects are keyword-only: each combination of them has a separate query.
-
-A limit is a `literal` or a `bound_limit`: if a limit is a bound parameter, SQLite prepares the statement again whenever
-it is bound, which takes longer than most queries.
 """
 
 import functools
@@ -50,13 +47,8 @@ class Placeholder(peewee.Node):
 
 
 def literal(number: int) -> peewee.SQL:
-    """A constant limit, which is part of the SQL."""
+    """A constant limit as part of the SQL, so that the query planner knows it."""
     return peewee.SQL(str(number))
-
-
-def bound_limit(number: object) -> peewee.NodeList:
-    """A limit that is bound as a value."""
-    return peewee.NodeList((number, peewee.SQL("+ 0")))
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import peewee
 
-from service.db.compiled_queries import CompiledQuery, Statement, bound_limit
+from service.db.compiled_queries import CompiledQuery, Statement
 from service.db.engine import Order, database, page_bytes
 from service.fields import SqlValue, row_template
 
@@ -94,7 +94,7 @@ def _parts(query: "peewee.ModelSelect[Model]", order: Sequence[Order], *given: o
     """SQL for each part of a page after a key, and the values. `given` is the key and the maximum number of rows."""
     *key, max_rows = given
     keys = database.page_keys(order)
-    rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(bound_limit(max_rows))
+    rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(max_rows)
     rows = rows.order_by(*(part.sql() for part in order))
     parts = [rows.where(condition).sql() for condition in _after_key(order, key)] or [rows.sql()]
     values = [value for _, values in parts for value in values]

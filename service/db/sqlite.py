@@ -228,6 +228,8 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
 
     def _connect(self) -> Connection:
         connection = super()._connect()
+        # Plans do not depend on bound values. Otherwise SQLite would plan many statements again at each execution.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_progress_handler(
             self._budget.is_spent, PROGRESS_STEPS
         )  # a statement that it stops fails with "interrupted"

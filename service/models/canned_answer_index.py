@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import peewee
 
 from service import responder
-from service.db import CompiledQuery, Query, Table, bound_limit, compiled, database
+from service.db import CompiledQuery, Query, Table, compiled, database
 from service.fields import INTERNAL, Identifier, Integer, SqlValue, Text
 
 MAX_LOOKUPS = 128  # keys looked up for a message, each once for every sentence that contains it
@@ -197,6 +197,6 @@ def _for_each(
     table = BotAnswerWord
     which = (table.bot_id == bot_id) & (table.word == lookup.c.column2)
     which &= table.weight.between(lookup.c.column3, lookup.c.column4)
-    part = table.select(column).where(which).limit(bound_limit(limit)).alias("part")
+    part = table.select(column).where(which).limit(limit).alias("part")
     aggregated = peewee.Select((part,), (aggregate(part),))
     return peewee.Select((lookup,), (lookup.c.column1, aggregated)).bind(database)

@@ -17,7 +17,6 @@ from service.db import (
     Query,
     Row,
     Table,
-    bound_limit,
     compiled,
     literal,
     pad_values,
@@ -186,7 +185,7 @@ def _pinned_previews(session_id: str, limit: int, *, staff: bool) -> Query:
     text = peewee.fn.substr(Message.plain_text, 1, PREVIEW_LENGTH)
     found = _visible(session_id, staff=staff).where(Message.pinned_at.is_null(False))
     found = found.select(Message.id, Message.sender_type, Message.sender_id, text, Message.content_type)
-    return found.order_by(Message.pinned_at.desc(), Message.id.desc()).limit(bound_limit(limit))
+    return found.order_by(Message.pinned_at.desc(), Message.id.desc()).limit(limit)
 
 
 @compiled
@@ -229,7 +228,7 @@ def _context_rows(session_id: str, bottom: str, limit: int, *, lengths: bool = F
     found = Message.select(Message.id, length) if lengths else Message.select(*columns)
     found = found.where(Message.chat_session_id == session_id, PUBLIC, Message.id >= bottom)
     found = found.where(Message.plain_text != "", ~Message.is_read_once, Message.gdpr_purged_at.is_null())
-    return found.order_by(NEWEST_FIRST.sql()).limit(bound_limit(limit))
+    return found.order_by(NEWEST_FIRST.sql()).limit(limit)
 
 
 @compiled

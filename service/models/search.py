@@ -6,7 +6,6 @@ from service.db import (
     Page,
     Position,
     Query,
-    bound_limit,
     compiled,
     contains,
     pad_values,
@@ -49,7 +48,7 @@ def _nth(*bounds: SqlValue, scope: Scope, nulls: bool, depth: int) -> Query:
 @compiled
 def _matches(pattern: str, bottom: str, limit: int, *bounds: SqlValue, scope: Scope, nulls: bool) -> Query:
     found = _older(*bounds, scope=scope).where(Message.id >= bottom, contains(Message.search_text, pattern))
-    return found.order_by(Order(Message.id, True, explicit_nulls=nulls).sql()).limit(bound_limit(limit))
+    return found.order_by(Order(Message.id, True, explicit_nulls=nulls).sql()).limit(limit)
 
 
 def _older(user_id: str, caller_app_id: str | None, *before: str, scope: Scope) -> Query:

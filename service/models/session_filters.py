@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import peewee
 
 from service import clock
-from service.db import Order, Position, Query, Row, bound_limit, compiled, database, literal
+from service.db import Order, Position, Query, Row, compiled, database, literal
 from service.fields import SqlValue
 from service.models.callers import Caller
 from service.models.chats import STATUSES, ChatSession
@@ -81,10 +81,10 @@ def _matching(limit: int, *values: SqlValue, **variant: Any) -> Query:
     """Select the first keys of a range that match. PostgreSQL and SQLite keep the order of the inner query."""
     found = _in_range(*values, **variant)
     if not _has_more_conditions(**variant):
-        return found.limit(bound_limit(limit))
+        return found.limit(limit)
     found = found.select_extend(ChatSession.assignee_id, ChatSession.bot_id)
     read = found.limit(literal(DEPTH)).alias("read")
-    matching = peewee.Select((read,), (read.c.active_at, read.c.id)).limit(bound_limit(limit))
+    matching = peewee.Select((read,), (read.c.active_at, read.c.id)).limit(limit)
     if variant["unassigned"]:
         matching = matching.where(read.c.assignee_id.is_null())
     if "bot_id" in variant["by"]:

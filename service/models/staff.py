@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from service.db import Page, Position, Query, bound_limit, compiled, snapshot
+from service.db import Page, Position, Query, compiled, snapshot
 from service.fields import SqlValue, Uuid
 from service.models.users import User
 
@@ -40,7 +40,7 @@ def _members(role: str, limit: int, *bounds: SqlValue, of_app: bool) -> Query:
         found = found.where(User.app_id == bounds[0])
     if len(bounds) > of_app:
         found = found.where(User.id > bounds[-1])
-    return found.order_by(User.id).limit(bound_limit(limit))
+    return found.order_by(User.id).limit(limit)
 
 
 User.add_index(User.role, User.id, name="user_of_role")
