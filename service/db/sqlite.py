@@ -66,14 +66,18 @@ READS = ("SELECT ", "BEGIN DEFERRED")  # beginnings of the statements that are a
 INLINE_BYTES = 1024 * 1024  # maximum size of a page that is read on the event loop
 ROWS = 500  # of an INSERT with many rows; SQLite binds at most 32,766 values
 
+READ_PRAGMAS = (
+    ("cell_size_check", 1),
+    ("trusted_schema", 0),
+    ("temp_store", "memory"),  # sorts of large pages and journals of statements would need temporary files
+)
 # The order matters: the busy timeout, which `timeout=` sets, comes before statements that access the file.
 PRAGMAS = (
     ("journal_mode", "wal"),
     ("synchronous", "full"),  # a write survives a power failure once its response is sent
     ("foreign_keys", 1),
     ("journal_size_limit", 64 * 1024 * 1024),
-    ("cell_size_check", 1),
-    ("trusted_schema", 0),
+    *READ_PRAGMAS,
 )
 
 
@@ -377,7 +381,11 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
         return tuple(self.execute_sql("PRAGMA database_list").fetchone())
 
     def rewrite(self) -> None:
-        self.execute_sql("VACUUM")
+        self.execute_sql("PRAGMA temp_store = file")  # VACUUM copies the whole database, which may exceed the memory
+        try:
+            self.execute_sql("VACUUM")
+        finally:
+            self.execute_sql("PRAGMA temp_store = memory")
         busy, *_ = self.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise DatabaseUnusable(
@@ -442,9 +450,8 @@ class ReadOnlySqlite(Sqlite):
         # If no other process has the file open, SQLite would create a journal: with "immutable", it does not.
         self._is_immutable = not self._is_open()
         mode = "immutable=1" if self._is_immutable else "mode=ro"
-        pragmas = [("trusted_schema", 0), ("cell_size_check", 1)]
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
-        apsw_ext.APSWDatabase.__init__(self, f"{path.as_uri()}?{mode}", flags=flags, pragmas=pragmas, timeout=5)
+        apsw_ext.APSWDatabase.__init__(self, f"{path.as_uri()}?{mode}", flags=flags, pragmas=READ_PRAGMAS, timeout=5)
 
     def is_outdated(self) -> bool:
         """Whether another process has opened the file since, so that the data read may be inconsistent."""

@@ -145,6 +145,14 @@ def test_a_sqlite_that_can_corrupt_databases_is_refused():
             sqlite.check_version(version)
 
 
+@pytest.mark.sqlite_only
+def test_sqlite_makes_no_temporary_files(application, settings):
+    """Which would fail on a full disk, and on hosts without a folder for them."""
+    db.database.rewrite()
+    for engine in (db.database.obj, db.ReadOnlySqlite(settings.data)):
+        assert engine.execute_sql("PRAGMA temp_store").fetchone() == (2,)  # in memory
+
+
 def test_savepoints_are_rolled_back_one_by_one(application):
     """All have the same name, so the name must refer to the latest, and a rollback must also release the savepoint."""
 

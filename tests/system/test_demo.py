@@ -380,7 +380,7 @@ def test_database_with_data_is_not_changed(tmp_path: Path, records: Any) -> None
 
 @pytest.mark.slow
 def test_executable_with_the_demo_is_small(executable: Path) -> None:
-    assert executable.stat().st_size <= 15 * MIB
+    assert executable.stat().st_size <= 12 * MIB
 
 
 @pytest.mark.slow
