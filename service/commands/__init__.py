@@ -5,13 +5,12 @@ import difflib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from service import interrupts
+from service import interrupts, version
 from service.escape import clean
 from service.settings import add_flags, exposed_files, read_settings
-from service.version import VERSION
 
 COMMANDS = {
     "serve": ("serve", "update the database schema, then serve requests"),
@@ -26,6 +25,7 @@ COMMANDS = {
     "backup": ("backups", "write a checked backup to one file, while the service runs"),
     "restore": ("backups", "replace the database by a backup, and keep the former database"),
     "doctor": ("doctor", "check the installation, without changing anything"),
+    "upgrade": ("upgrade", "check a downloaded executable: its file, this host and the database"),
     "config": ("config", "show every setting and its source; secrets are hidden"),
     "migrate": ("maintenance", "update the database schema"),
     "purge": ("maintenance", "erase message content permanently, also from the database file"),
@@ -77,6 +77,20 @@ class Parser(argparse.ArgumentParser):
         return flags, unknown
 
 
+class ShowVersion(argparse.Action):
+    """Prints version, commit, host and SQLite, and exits. The database is imported only for this."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from service.db import SQLITE_VERSION
+
+        commit = [f"commit {version.COMMIT}"] if version.COMMIT else []
+        print(f"cx-service {version.VERSION}", *commit, version.HOST, f"SQLite {SQLITE_VERSION}", sep=", ")
+        parser.exit()
+
+
 class Stop(Exception):
     """Ends a command with exit status 1. The text is printed as its error message."""
 
@@ -109,7 +123,7 @@ def add_actions(
 def make_parser(*names: str) -> Parser:
     """Returns the parser of the command line, with the arguments of the named commands only."""
     parser = Parser(prog="cx-service", description="A self-hosted chat backend in one file.")
-    parser.add_argument("--version", action="version", version=f"cx-service {VERSION}")
+    parser.add_argument("--version", action=ShowVersion, help="print version, commit, host and SQLite, and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         command = add_command(commands, name, summary)

@@ -2,8 +2,9 @@
 
 import argparse
 import json
+from collections.abc import Iterable
 
-from service.operate.doctor import examine
+from service.operate.doctor import Finding, examine
 from service.settings import Settings
 
 EPILOG = "The exit status is 1 if there is an error. Pass the settings of `serve`, as flags or environment variables."
@@ -17,9 +18,14 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
     """Runs all checks and prints their findings."""
-    findings = examine(settings)
+    return print_findings(examine(settings), as_json=flags.json)
+
+
+def print_findings(findings: Iterable[Finding], *, as_json: bool = False) -> int:
+    """Prints findings, one a line. Returns the exit status: 1 if there is an error."""
+    findings = list(findings)
     healthy = all(finding.level != "error" for finding in findings)
-    if flags.json:
+    if as_json:
         rows = [finding._asdict() for finding in findings]
         print(json.dumps({"healthy": healthy, "findings": rows}, ensure_ascii=False))
     else:

@@ -20,7 +20,7 @@ from service.db import migrations, postgresql, sqlite
 from service.models import TABLES, LoginSession, User
 from service.routes import operations
 from service.settings import Settings
-from service.version import VERSION
+from service.version import HOST, VERSION
 from tests.support.client import Client, text_of
 from tests.support.command_line import Outcome, error_line
 from tests.support.faults import another_connection
@@ -145,7 +145,7 @@ def test_flag_before_an_action_takes_effect(cx: Callable[..., Outcome], tmp_path
 
 
 def test_version_is_the_same_everywhere(cx: Callable[..., Outcome], anyone: Client) -> None:
-    assert cx("--version") == (0, f"cx-service {VERSION}\n", "")
+    assert cx("--version") == (0, f"cx-service {VERSION}, {HOST}, SQLite {db.SQLITE_VERSION}\n", "")
     assert json.loads(cx("openapi").output)["info"]["version"] == VERSION
     assert f'cx_build_info{{version="{VERSION}",' in anyone.get("//metrics").raw.decode()
     line = [sys.executable, "-c", "import setuptools; setuptools.setup()", "--version"]
@@ -395,7 +395,7 @@ CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("app", "add"), ("restore",)]
 WITH_ACTIONS = {"answer", "app", "audit", "bot", "user"}
 WITHOUT_A_DATABASE = [
     *(("client",), ("config",), ("completion", "bash"), ("man",)),
-    *(("healthcheck",), ("routes",), ("openapi",)),
+    *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",)),
 ]
 
 

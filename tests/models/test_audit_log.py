@@ -670,6 +670,7 @@ OTHER_COMMANDS = {
         "backup",
         "restore",
         "doctor",
+        "upgrade",
         "healthcheck",
         "client",
         "config",

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from service import version
+from service.db import SQLITE_VERSION
 from tests.support import pictures as made
 from tests.support import postgres
 from tests.support.avatars import FORM, form
@@ -66,9 +67,7 @@ def test_setup_cfg_lists_all_packages() -> None:
 @pytest.mark.slow
 @pytest.mark.extended
 def test_build_is_reproducible_in_another_folder(name: str, tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns(
-        ".git", ".venv", "dist", "build", "cx-data", "__pycache__", "*.egg-info", ".*_cache"
-    )
+    ignored = shutil.ignore_patterns(".venv", "dist", "build", "cx-data", "__pycache__", "*.egg-info", ".*_cache")
     checkout = shutil.copytree(ROOT, tmp_path / "another name", ignore=ignored)
     other = build(
         checkout, name, UMASK="077", TZ="Pacific/Kiritimati", PYTHONHASHSEED="7", LC_ALL="C", SOURCE_DATE_EPOCH="1"
@@ -111,7 +110,10 @@ def test_executable_starts_by_its_shebang(executable: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_executable_prints_its_version(executable: Path, tmp_path: Path) -> None:
     result = outcome(start(executable, "--version", SHIV_ROOT=tmp_path))
-    assert result == (0, f"cx-service {version.VERSION}\n", "")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    end = re.escape(f", {version.HOST}, SQLite {SQLITE_VERSION}\n")
+    assert re.fullmatch(rf"cx-service {version.VERSION}, commit {commit[:12]}\+?{end}", result[1])
+    assert (result[0], result[2]) == (0, "")
 
 
 @pytest.mark.slow
