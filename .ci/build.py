@@ -25,10 +25,15 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
+import msgspec
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from service import translation  # noqa: E402
+from service.db import migrations  # noqa: E402
+from service.operate.upgrade import DESCRIPTION, Release  # noqa: E402
+from service.version import VERSION  # noqa: E402
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 FINGERPRINT = "made-from.sha256"
@@ -108,12 +113,21 @@ def sources(path: Path) -> Iterator[Path]:
                 yield from sources(child)
 
 
+def commit() -> str:
+    """Returns the commit of the sources, with a + if files were changed since. Outside a repository, it is empty."""
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
 def fingerprint(executable: Executable) -> bytes:
     """Returns a digest of all inputs of an executable. It is stored in the archive, to detect a stale build."""
     folders = [ROOT / path for path in SOURCES]
     inputs = [file for path in (*folders, *executable.notices) for file in sources(path)]
     inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock"]
-    digest = hashlib.sha256(HOST.tag.encode())
+    digest = hashlib.sha256(f"{HOST.tag} {commit()}".encode())
     for file in inputs:
         digest.update(f"\n{file.relative_to(ROOT)} ".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest().encode()
@@ -159,6 +173,9 @@ def fill(stage: Path, lock: Path, *options: str) -> None:
             if source == "static":  # served in this form to clients that accept it
                 copy.with_name(f"{copy.name}.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
 
+    version = stage / "service" / "version.py"
+    version.write_text(version.read_text("utf-8").replace('COMMIT = ""', f'COMMIT = "{commit()}"'), "utf-8")
+
 
 def compile_all(folder: Path, python: str) -> None:
     """Compiles all modules, so that the first start is faster, and later ones too if the folder is read-only.
@@ -199,6 +216,12 @@ def write_archive(output: Path, entries: dict[str, bytes]) -> None:
     output.chmod(0o755)
 
 
+def description(executable: Executable, hosts: list[str]) -> dict[str, bytes]:
+    """Returns the file in the archive that `upgrade --check` reads."""
+    release = Release(VERSION, commit(), len(migrations.STEPS), hosts, executable is POSTGRESQL)
+    return {DESCRIPTION: msgspec.json.encode(release)}
+
+
 def notices_of(executable: Executable) -> dict[str, bytes]:
     """Returns the licences that stay in the archive when the code is unpacked."""
     return {file.name: file.read_bytes() for path in executable.notices for file in sources(path)}
@@ -210,7 +233,8 @@ def build(executable: Executable, inputs: bytes) -> None:
         stage, output = Path(folder, "site-packages"), Path(folder, executable.name)
         fill(stage, executable.lock)
         build_id, entries = packed(stage)
-        entries |= {FINGERPRINT: inputs, "__main__.py": launcher(build_id, [HOST.tag])} | notices_of(executable)
+        entries |= {FINGERPRINT: inputs, "__main__.py": launcher(build_id, [HOST.tag])}
+        entries |= notices_of(executable) | description(executable, [HOST.tag])
         write_archive(output, entries)
         digest = hashlib.sha256(output.read_bytes()).hexdigest()
         executable.checksum.write_text(f"{digest}  {executable.name}\n", encoding="ascii")

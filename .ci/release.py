@@ -13,14 +13,31 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import TypeAlias
 
-from build import DEFAULT, HOST, POSTGRESQL, ROOT, Executable, Target, fill, launcher, notices_of, packed, write_archive
+import hosts
+from build import (
+    DEFAULT,
+    LICENCE,
+    NOTICES,
+    POSTGRESQL,
+    ROOT,
+    Executable,
+    Target,
+    description,
+    fill,
+    launcher,
+    notices_of,
+    packed,
+    run_python,
+    sources,
+    write_archive,
+)
 from packaging.markers import Marker
 from smoke import smoke
 
@@ -44,6 +61,15 @@ OLDEST_GLIBC, NEWEST_GLIBC = 5, 28  # minor versions of glibc 2, of wheels
 MUSL = (0, 1, 2)  # minor versions of musl 1, of wheels
 MACOS = "macosx_14_0_arm64"
 SHARED = "site-packages/"
+
+TABLE = ROOT / "docs" / "releases.md"
+BEGIN, END = "<!-- begin: table of `make release` -->", "<!-- end -->"
+
+Results: TypeAlias = dict[tuple[str, Target, str], list[str]]  # what was tried, for an edition, a host and a file
+
+_LICENCE = re.compile(r"[^/]+\.dist-info/(licenses/.+|(LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)")
+NOT_SOURCES = (".git", ".venv*", "dist", "build", "cx-data", "__pycache__", "*.egg-info", ".*_cache")
+NOTICE_NAMES = {file.name for file in (LICENCE, *sources(NOTICES))}
 
 _REQUIREMENT = re.compile(
     r"^(?P<name>[\w.-]+==\S+)(?: ; (?P<marker>.*?))? \\\n(?P<hashes>(?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE
@@ -86,12 +112,9 @@ def requirements_of(lock: str, target: Target) -> str:
     )
 
 
-def interpreter(version: str) -> str:
+def compiler(version: str) -> str:
     """Returns the path of a version of Python that runs. Exits if there is none."""
-    if version == HOST.python:
-        return sys.executable
-    path = shutil.which(f"python{version}")
-    if path and not subprocess.run([path, "-c", ""], capture_output=True).returncode:
+    if path := hosts.interpreter(version):
         return path
     sys.exit(f"release: python{version} is missing; install it, or build for other versions: --python 3.11")
 
@@ -172,10 +195,31 @@ def bill_of_materials(edition: str, version: str, files: Iterable[Mapping[str, b
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
+def licences(files: Iterable[Mapping[str, bytes]]) -> bytes:
+    """Returns the licences of everything in some executables, as text: each file once, with its name."""
+    texts: dict[str, bytes] = {}
+    for entries in files:
+        for name, content in entries.items():
+            path = name.removeprefix(SHARED)
+            if _LICENCE.fullmatch(path) or "/" not in path and path in NOTICE_NAMES:
+                texts[path] = content
+    return b"\n".join(f"==== {path}\n\n".encode() + texts[path].strip() + b"\n" for path in sorted(texts))
+
+
+def build_packages(folder: Path) -> None:
+    """Builds the sdist and the wheel for `pip install`, and checks their metadata."""
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary, "sources")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+        run_python("-m", "uv", "build", "--quiet", "--no-build-isolation", "--out-dir", folder, copy)
+    packages = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
+    run_python("-m", "twine", "check", "--strict", *packages)
+
+
 def build_edition(edition: str, version: str, targets: Iterable[Target], folder: Path) -> None:
     """Builds the executables of an edition, the one for all Linux hosts, and the bill of materials."""
     executable = EDITIONS[edition]
-    pythons = {target.python: interpreter(target.python) for target in targets}
+    pythons = {target.python: compiler(target.python) for target in targets}
     built: dict[Target, dict[str, bytes]] = {}
     identifiers: dict[Target, str] = {}
     for target in targets:
@@ -187,14 +231,16 @@ def build_edition(edition: str, version: str, targets: Iterable[Target], folder:
     downloads = "\n".join(f"{target.tag} {name}" for target, name in names.items())
     for target, entries in built.items():
         main = {"__main__.py": launcher(identifiers[target], [target.tag], downloads)}
-        write_archive(folder / names[target], entries | main)
+        write_archive(folder / names[target], entries | main | description(executable, [target.tag]))
     linux = {target: entries for target, entries in built.items() if target.system != "darwin"}
     if len(linux) > 1:
         build_id = hashlib.sha256("".join(identifiers[target] for target in linux).encode()).hexdigest()
         environment = {"environment.json": environment_of(next(iter(linux.values())), build_id)}
         entries = merged({target: entries | environment for target, entries in linux.items()})
-        main = {"__main__.py": launcher(build_id, [target.tag for target in linux], downloads)}
-        write_archive(folder / f"{edition}-{version}.pyz", entries | main)
+        tags = [target.tag for target in linux]
+        main = {"__main__.py": launcher(build_id, tags, downloads)}
+        write_archive(folder / f"{edition}-{version}.pyz", entries | main | description(executable, tags))
+    (folder / f"{edition}-{version}.licences.txt").write_bytes(licences(built.values()))
     (folder / f"{edition}-{version}.cdx.json").write_bytes(bill_of_materials(edition, version, built.values()))
 
 
@@ -205,6 +251,9 @@ def main() -> None:
     platforms = ["-".join(platform) for platform in PLATFORMS]
     parser.add_argument("--platform", action="append", choices=platforms, help="only for this platform; repeatable")
     parser.add_argument("--edition", action="append", choices=EDITIONS, help="only this edition; repeatable")
+    parser.add_argument(
+        "--interpreter", action="append", default=[], metavar="COMMAND", help="also try the files with this Python"
+    )
     options = parser.parse_args()
     targets = [
         target
@@ -217,6 +266,7 @@ def main() -> None:
         folder.mkdir()
         for edition in options.edition or EDITIONS:
             build_edition(edition, VERSION, targets, folder)
+        build_packages(folder)
         files = sorted(folder.iterdir())
         sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
         (folder / "SHA256SUMS").write_text(sums, encoding="ascii")
@@ -224,23 +274,46 @@ def main() -> None:
         folder.replace(FOLDER)
     for file in sorted(FOLDER.iterdir()):
         print(f"{file.stat().st_size / 2**20:6.1f} MiB  {file.relative_to(ROOT)}")
-    failed = [edition for edition in options.edition or EDITIONS if not try_executables(edition, targets)]
-    sys.exit(bool(failed))
+    pythons = {target.python for target in targets}
+    tried_on = [*hosts.this_host(pythons), *hosts.arm64(pythons), *hosts.given(options.interpreter)]
+    results = {
+        (edition, host.target, name): smoke(host.command, FOLDER / name)
+        for edition in options.edition or EDITIONS
+        for host in tried_on
+        if host.target in targets
+        for name in (file_name(edition, VERSION, host.target), f"{edition}-{VERSION}.pyz")
+        if (FOLDER / name).exists()
+    }
+    for (_, target, name), done in results.items():
+        print(f"{name} on {target.tag}: {', '.join(done)}")
+    if not (options.python or options.platform or options.edition):
+        write_table(results, tried_on)
+    sys.exit(any(done[-1].startswith("FAILED") for done in results.values()))
 
 
-def try_executables(edition: str, targets: Iterable[Target]) -> bool:
-    """Starts the executables that this host can start, each with the versions of Python that it is for."""
-    native = [target for target in targets if target[1:] == HOST[1:]]
-    names = [file_name(edition, VERSION, target) for target in native]
-    attempts = list(zip(native, names, strict=True))
-    if (FOLDER / f"{edition}-{VERSION}.pyz").exists():
-        attempts += [(target, f"{edition}-{VERSION}.pyz") for target in native]
-    succeeded = True
-    for target, name in attempts:
-        done = smoke(interpreter(target.python), FOLDER / name)
-        succeeded &= not done[-1].startswith("FAILED")
-        print(f"{name} with Python {target.python}: {', '.join(done)}", flush=True)
-    return succeeded
+def write_table(results: Results, tried_on: Sequence[hosts.Host]) -> None:
+    """Writes what was tried on which host into docs/releases.md."""
+    how = {host.target: "passed, emulated" if host.is_emulated else "passed" for host in tried_on}
+
+    def result(edition: str, target: Target, name: str) -> str:
+        done = results.get((edition, target, name))
+        if not done:
+            return "not tried"
+        return "failed" if done[-1].startswith("FAILED") else how[target]
+
+    head = [f"`{name}`" for edition in EDITIONS for name in (f"{edition}-…", edition)]
+    lines = [f"| host | Python | {' | '.join(head)} |", "|---|---|---|---|---|---|"]
+    for target in sorted(TARGETS, key=lambda target: (target[1:], target.python)):
+        cells = []
+        for edition in EDITIONS:
+            cells.append(result(edition, target, file_name(edition, VERSION, target)))
+            cells.append(result(edition, target, f"{edition}-{VERSION}.pyz") if target.system != "darwin" else "–")
+        name = SYSTEMS[target.system].format(MACHINES.get(target.machine, target.machine))
+        lines.append(f"| {name} | {target.python} | {' | '.join(cells)} |")
+    before, _, rest = TABLE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    table = "\n".join(lines)
+    TABLE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Starts an executable with a Python, and tries what depends on its compiled libraries. Prints one line for each trial.
+"""Starts an executable with a Python, and tries what depends on its compiled libraries. Prints what succeeded.
 
-    python .ci/smoke.py PYTHON EXECUTABLE
+    python .ci/smoke.py EXECUTABLE PYTHON [ARGUMENT …]
 
 It serves the demo on a free port of the loopback interface, logs in (argon2), sends a message and finds it again
 (SQLite with FTS5), uploads an avatar (Pillow), makes a backup, and runs the doctor on the data.
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -85,7 +85,7 @@ def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Ite
             raise Failed(f"{arguments[0]}: {done.stderr.strip()[-500:]}")
         return done.stdout.strip()
 
-    yield run("--version")
+    yield run("--version").partition(",")[0]
     data = ["--data", str(folder / "data")]
     process = subprocess.Popen(
         [*command, "serve", "--demo", "--port", "0", *data],
@@ -122,13 +122,13 @@ def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Ite
     yield "doctor"
 
 
-def smoke(python: str, executable: Path) -> list[str]:
+def smoke(python: Sequence[str], executable: Path) -> list[str]:
     """Returns what was tried, in order; the last element is the error, if there is one."""
     done: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         environment = {"PATH": os.environ["PATH"], "HOME": folder}
         try:
-            for trial in trials([python, str(executable)], Path(folder), environment):
+            for trial in trials([*python, str(executable)], Path(folder), environment):
                 done.append(trial)
         except (Failed, OSError, KeyError, ValueError, subprocess.TimeoutExpired) as error:
             return [*done, f"FAILED: {error}"]
@@ -137,7 +137,7 @@ def smoke(python: str, executable: Path) -> list[str]:
 
 def main() -> None:
     """Tries one executable."""
-    python, executable = sys.argv[1:]
+    executable, *python = sys.argv[1:]
     done = smoke(python, Path(executable).resolve())
     print(", ".join(done))
     sys.exit(done[-1].startswith("FAILED"))

@@ -82,13 +82,13 @@ def test_executable_for_several_hosts_unpacks_the_files_of_this_one(
         own = {name: archive.read(name) for name in archive.namelist()}
     own["environment.json"] = release.environment_of(own, "build")
     other = {name: b"of another host" if name.endswith(".so") else content for name, content in own.items()}
-    files = {release.HOST: own, release.Target(*OTHER): other}
+    files = {release.Target(): own, release.Target(*OTHER): other}
     file, cache = tmp_path / "several.pyz", tmp_path / "cache"
     tags = [target.tag for target in files]
     release.write_archive(file, release.merged(files) | {"__main__.py": release.launcher("build", tags)})
     status, output = run(file, cache)
     assert (status, output.split()[0]) == (0, "cx-service")
-    [unpacked] = (cache / release.HOST.tag).glob("*/site-packages")
+    [unpacked] = (cache / release.Target().tag).glob("*/site-packages")
     stored = {name.removeprefix("site-packages/"): own[name] for name in own if name.startswith("site-packages/")}
     assert {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()} == set(stored)
     assert all((unpacked / name).read_bytes() == content for name, content in stored.items())
@@ -106,7 +106,7 @@ def test_executable_for_another_host_names_the_right_one(
     downloads: str, advice: str, release: ModuleType, tmp_path: Path
 ) -> None:
     file, wrong = tmp_path / "wrong.pyz", release.Target(*OTHER)
-    main = release.launcher("build", [wrong.tag], downloads.format(own=release.HOST.tag))
+    main = release.launcher("build", [wrong.tag], downloads.format(own=release.Target().tag))
     release.write_archive(file, {"__main__.py": main})
     status, output = run(file, tmp_path)
     assert status == 78
