@@ -204,10 +204,10 @@ def packed(stage: Path, python: str = sys.executable) -> tuple[str, dict[str, by
     return json.loads(entries["environment.json"])["build_id"], entries
 
 
-def write_archive(output: Path, entries: dict[str, bytes]) -> None:
+def write_archive(output: Path, entries: dict[str, bytes], python: str = "/usr/bin/env python3") -> None:
     """Writes an executable: its files sorted and with equal dates."""
     with output.open("wb") as file:
-        file.write(b"#!/usr/bin/env python3\n")
+        file.write(f"#!{python}\n".encode())
         with ZipFile(file, "w", ZIP_DEFLATED, compresslevel=9) as archive:
             for name, content in sorted(entries.items()):
                 entry = ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Builds a release in dist/release: an executable for each kind of host, one for all of Linux, and their checksums.
+"""Builds a release in dist/release: an executable for each kind of host, one for all of Linux, packages, and checksums.
 
 The packages come from the lock files, with hashes, as wheels for the host. The modules are compiled with the host's
 version of Python, so python3.11, python3.12 and python3.13 must be installed. The same sources give the same bytes.
@@ -20,6 +20,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TypeAlias
 
+import deb
 import hosts
 from build import (
     DEFAULT,
@@ -153,6 +154,22 @@ def environment_of(entries: Mapping[str, bytes], build_id: str) -> bytes:
     return json.dumps(json.loads(entries["environment.json"]) | {"build_id": build_id}).encode()
 
 
+def write_merged(
+    path: Path,
+    executable: Executable,
+    built: Mapping[Target, tuple[str, Mapping[str, bytes]]],
+    downloads: str = "",
+    python: str = "/usr/bin/env python3",
+) -> None:
+    """Writes an executable for several hosts from the identifier and the files of each."""
+    build_id = hashlib.sha256("".join(identifier for identifier, _ in built.values()).encode()).hexdigest()
+    environment = {"environment.json": environment_of(next(iter(built.values()))[1], build_id)}
+    entries = merged({target: {**files, **environment} for target, (_, files) in built.items()})
+    tags = [target.tag for target in built]
+    main = {"__main__.py": launcher(build_id, tags, downloads)}
+    write_archive(path, entries | main | description(executable, tags), python)
+
+
 def components(files: Iterable[Mapping[str, bytes]]) -> Iterator[dict[str, object]]:
     """Yields the packages in some executables, for CycloneDX."""
     metadata = {
@@ -216,32 +233,48 @@ def build_packages(folder: Path) -> None:
     run_python("-m", "twine", "check", "--strict", *packages)
 
 
+def build_debs(
+    version: str, built: Mapping[Target, tuple[str, Mapping[str, bytes]]], notices: bytes, folder: Path
+) -> None:
+    """Builds a Debian package for each machine of which the files for all versions of Python were built."""
+    for machine, architecture in deb.ARCHITECTURES.items():
+        files = {target: files for target, files in built.items() if target[1:] == (machine, "linux-gnu")}
+        if len(files) < len(PYTHONS):
+            continue
+        name = deb.file_name(architecture, version)
+        if missing := deb.missing_tools():
+            print(f"NOT BUILT: {name}, which needs {' and '.join(missing)}: apt-get install debhelper", flush=True)
+            continue
+        print(f"Building {name} ...", flush=True)
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary, "cx-service")
+            write_merged(path, DEFAULT, files, python=deb.PYTHON)
+            deb.build_deb(architecture, version, path, notices, folder)
+
+
 def build_edition(edition: str, version: str, targets: Iterable[Target], folder: Path) -> None:
-    """Builds the executables of an edition, the one for all Linux hosts, and the bill of materials."""
+    """Builds the executables of an edition, the one for all Linux hosts, Debian packages, and the bill of materials."""
     executable = EDITIONS[edition]
     pythons = {target.python: compiler(target.python) for target in targets}
-    built: dict[Target, dict[str, bytes]] = {}
-    identifiers: dict[Target, str] = {}
+    built: dict[Target, tuple[str, dict[str, bytes]]] = {}
     for target in targets:
         print(f"Building for {target.tag} ...", flush=True)
         with tempfile.TemporaryDirectory() as temporary:
-            files = files_for(executable, target, pythons[target.python], Path(temporary))
-            identifiers[target], built[target] = files
+            built[target] = files_for(executable, target, pythons[target.python], Path(temporary))
     names = {target: file_name(edition, version, target) for target in targets}
     downloads = "\n".join(f"{target.tag} {name}" for target, name in names.items())
-    for target, entries in built.items():
-        main = {"__main__.py": launcher(identifiers[target], [target.tag], downloads)}
+    for target, (build_id, entries) in built.items():
+        main = {"__main__.py": launcher(build_id, [target.tag], downloads)}
         write_archive(folder / names[target], entries | main | description(executable, [target.tag]))
-    linux = {target: entries for target, entries in built.items() if target.system != "darwin"}
+    linux = {target: files for target, files in built.items() if target.system != "darwin"}
     if len(linux) > 1:
-        build_id = hashlib.sha256("".join(identifiers[target] for target in linux).encode()).hexdigest()
-        environment = {"environment.json": environment_of(next(iter(linux.values())), build_id)}
-        entries = merged({target: entries | environment for target, entries in linux.items()})
-        tags = [target.tag for target in linux]
-        main = {"__main__.py": launcher(build_id, tags, downloads)}
-        write_archive(folder / f"{edition}-{version}.pyz", entries | main | description(executable, tags))
-    (folder / f"{edition}-{version}.licences.txt").write_bytes(licences(built.values()))
-    (folder / f"{edition}-{version}.cdx.json").write_bytes(bill_of_materials(edition, version, built.values()))
+        write_merged(folder / f"{edition}-{version}.pyz", executable, linux, downloads)
+    files = [entries for _, entries in built.values()]
+    notices = licences(files)
+    if executable is DEFAULT:
+        build_debs(version, built, notices, folder)
+    (folder / f"{edition}-{version}.licences.txt").write_bytes(notices)
+    (folder / f"{edition}-{version}.cdx.json").write_bytes(bill_of_materials(edition, version, files))
 
 
 def main() -> None:
@@ -288,7 +321,8 @@ def main() -> None:
         print(f"{name} on {target.tag}: {', '.join(done)}")
     if not (options.python or options.platform or options.edition):
         write_table(results, tried_on)
-    sys.exit(any(done[-1].startswith("FAILED") for done in results.values()))
+    failed = deb.try_all(sorted(FOLDER.glob("*.deb")))
+    sys.exit(failed or any(done[-1].startswith("FAILED") for done in results.values()))
 
 
 def write_table(results: Results, tried_on: Sequence[hosts.Host]) -> None:
