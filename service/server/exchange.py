@@ -46,10 +46,11 @@ class Exchange:
 
     pieces: tuple[bytes, ...] = ()  # of the response, once it is made
     file: UnsentFile | None = None  # after the pieces
-    client = ""  # the user, or the address of an unauthenticated client
 
     def __init__(self, channel: Channel, request: Request) -> None:
         self.channel, self.request = channel, request
+        # Whose turn it is (see FairQueue): the credential, once it is verified the user; without one, the address.
+        self.client = request.headers.get("HTTP_AUTHORIZATION") or str(channel.addr[0])
         options = _connection_options(request.headers.get("HTTP_CONNECTION", ""))
         self.is_last = bool(  # of its connection
             request.error or "close" in options or (request.version == "1.0" and "keep-alive" not in options)
@@ -67,7 +68,7 @@ class Exchange:
         environ = self.environ()
         self._steps: Steps[WsgiResponse] = self.channel.server.application.steps(environ)
         needs_transaction = self._next_step()
-        self.client = environ.get("cx.user") or str(self.channel.addr[0])
+        self.client = environ.get("cx.user") or self.client
         return needs_transaction
 
     def run(self) -> None:

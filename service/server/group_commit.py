@@ -62,7 +62,7 @@ class GroupCommit:
     def __init__(self, transaction: Transaction, restart: Callable[[Channel], None], wake: Callable[[], None]) -> None:
         self.transaction, self.restart, self.wake = transaction, restart, wake
         self._queue: SimpleQueue[Exchange | None] = SimpleQueue()
-        self._arrived: deque[Exchange] = deque()  # taken from the queue, not prepared
+        self._arrived = FairQueue()  # taken from the queue, not prepared
         self._prepared = FairQueue()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="group commit", daemon=True)
@@ -99,14 +99,14 @@ class GroupCommit:
                 if exchange is None:
                     self._is_stopping = True
                 else:
-                    self._arrived.append(exchange)
+                    self._arrived.add(exchange)
 
     def _prepare_all(self) -> None:
         """Prepare the requests that have arrived, for at most MAX_PREPARE_SECONDS."""
         until = time.monotonic() + MAX_PREPARE_SECONDS
         with db.inline_snapshot():
             while self._arrived and time.monotonic() < until:
-                self._prepare(self._arrived.popleft())
+                self._prepare(self._arrived.take())
 
     def _prepare(self, exchange: Exchange) -> None:
         """Prepare a request; send its response if it needs no transaction, such as an error."""

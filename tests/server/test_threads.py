@@ -474,6 +474,36 @@ class TestGroupCommit:
         stored = [row.description for row in Feedback.select().order_by(peewee.SQL("rowid"))]
         assert stored == ["first", "0", "of Bob", "1", "2", "3"]
 
+    def test_clients_take_turns_before_their_requests_are_prepared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        prepared, first_prepared, go_on = list[str](), threading.Event(), threading.Event()
+
+        class SlowRequest:
+            """A request that takes as long to prepare as the group commit allows for all."""
+
+            def __init__(self, name: str, client: str) -> None:
+                self.name, self.client = name, client
+                self.channel = self
+
+            def prepare(self) -> bool:
+                prepared.append(self.name)
+                first_prepared.set()
+                assert go_on.wait(60)
+                time.sleep(group_commit.MAX_PREPARE_SECONDS)
+                return False
+
+            def send_response(self, exchange: Any) -> None:
+                pass
+
+        monkeypatch.setattr(group_commit, "MAX_PREPARE_SECONDS", 0.001)
+        group = group_commit.GroupCommit(contextlib.nullcontext, bool, bool)  # type: ignore[arg-type]
+        group.add(SlowRequest("alice 0", "alice"))  # type: ignore[arg-type]
+        assert first_prepared.wait(60)
+        for name, client in (("alice 1", "alice"), ("alice 2", "alice"), ("bob 1", "bob")):
+            group.add(SlowRequest(name, client))  # type: ignore[arg-type]
+        go_on.set()
+        group.stop()
+        assert prepared == ["alice 0", "alice 1", "bob 1", "alice 2"]
+
     def test_all_requests_of_a_transaction_that_sqlite_rolls_back_are_restarted_alone(
         self, service: RecordingServer, alice: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
