@@ -28,9 +28,9 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
     """Open the database, migrate its schema, ensure a signing key, and move the clock to the latest stored time.
 
     A missing database is created only with `create`, because commands that only read must not create one.
-    Raises db.DatabaseUnusable.
+    Raises db.DatabaseUnusable, or ValueError for settings of the outbox.
     """
-    from service import db, signing
+    from service import db, outbox, signing
     from service.db import migrations
     from service.models import SigningKey
     from service.models.clock_state import restore_clock
@@ -40,6 +40,7 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
     SigningKey.ensure()
     restore_clock()
     signing.forget_keys()
+    outbox.configure(settings)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The thread for work that is due at a time: it reopens snoozed chat sessions."""
+"""The thread for work that is due at a time: reminders, and snoozed chat sessions that reopen."""
 
 import logging
 import threading
@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from service import db
-from service.models import snoozing
+from service.models import Delivery, Notification, snoozing
 
 log = logging.getLogger("cx.server")
 
 INTERVAL = 2.0  # seconds
 SHUTDOWN_TIMEOUT = 1.0  # seconds
+
+# Each does a batch of what is due, and returns how much it was. Several processes may call them at the same time.
+TASKS = (Notification.remind_all, snoozing.reopen_due, Delivery.delete_old)
 
 
 @contextmanager
@@ -29,11 +32,12 @@ def timer_thread(stop: threading.Event) -> Iterator[None]:
 def run(stop: threading.Event) -> None:
     """Does what is due, at intervals, until `stop` is set."""
     while not stop.wait(INTERVAL):
-        try:
-            while snoozing.reopen_due() and not stop.is_set():
-                pass
-        except Exception as error:  # it is still due at the next attempt
-            db.reconnect_after(error)
-            if not db.is_unavailable(error):  # requests and /readyz report an unavailable database
-                log.exception("a snoozed chat session was not reopened")
+        for task in TASKS:
+            try:
+                while task() and not stop.is_set():
+                    pass
+            except Exception as error:  # it is still due at the next attempt
+                db.reconnect_after(error)
+                if not db.is_unavailable(error):  # requests and /readyz report an unavailable database
+                    log.exception("%s failed", task.__qualname__)
     db.close_database()

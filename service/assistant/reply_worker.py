@@ -7,16 +7,15 @@ answer or its fallback reply, so that every message gets a reply.
 import itertools
 import logging
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-
-import peewee
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 from service import clock, db
 from service.assistant.client import TIMEOUT, Assistant, AssistantError, instructions
 from service.models import App, PendingReply, bot_replies
 from service.models.canned_answers import automatic_reply
 from service.models.inbox import ContextMessage
+from service.queue_worker import QueueWorker, running
 from service.settings import Settings
 
 log = logging.getLogger("cx.server")
@@ -26,46 +25,23 @@ RETRY_DELAYS = (5 * clock.SECOND, 20 * clock.SECOND, 60 * clock.SECOND)  # after
 MAX_RETRY_DELAY = 2 * clock.MINUTE  # also for a Retry-After header
 LEASE = int(TIMEOUT * clock.SECOND) + 15 * clock.SECOND  # until another worker may claim the message
 MAX_AGE = 4 * clock.MINUTE  # of a message for another attempt
-POLL_INTERVAL = 0.5  # seconds
-ERROR_DELAY = 5.0  # seconds
-SHUTDOWN_TIMEOUT = 1.0  # seconds per thread, for a request in progress
 
 
-class Worker:
+class Worker(QueueWorker[PendingReply]):
     """Sends pending bot replies. Without an assistant, these are canned answers and fallback replies."""
 
+    name, subject = "assistant", "bot replies"
+
     def __init__(self, assistant: Assistant | None, stop: threading.Event) -> None:
-        self.assistant, self.stop = assistant, stop
-        self.claimed: dict[str, PendingReply] = {}  # by message identifier
+        super().__init__(stop)
+        self.assistant = assistant
 
-    def run(self) -> None:
-        """Runs until `stop` is set; without an assistant, until no reply is pending."""
-        is_done = False
-        while not is_done and not self.stop.is_set():
-            try:
-                delay = 0 if self.run_once() else POLL_INTERVAL
-                is_done = self.assistant is None and not PendingReply.select().exists()
-            except Exception as error:  # the message stays claimed, and is due again when the lease ends
-                delay = ERROR_DELAY
-                db.reconnect_after(error)
-                if db.is_unavailable(error):
-                    log.warning("bots do not reply, because the database is unavailable: %s", error)
-                else:
-                    log.exception("a bot reply failed")
-            self.stop.wait(delay)
-        db.close_database()
+    def claim(self) -> PendingReply | None:
+        return PendingReply.claim(LEASE)
 
-    def run_once(self) -> bool:
-        """Processes one pending message. Returns whether there was one."""
-        pending = PendingReply.claim(LEASE)
-        if pending is None:
-            return False
-        self.claimed[pending.message_id] = pending
-        try:
-            self.process(pending)
-        finally:
-            del self.claimed[pending.message_id]
-        return True
+    def is_done(self) -> bool:
+        """Whether there is no assistant, and no reply is pending from the time of an earlier one."""
+        return self.assistant is None and not PendingReply.select().exists()
 
     def process(self, pending: PendingReply) -> None:
         """Replies to a pending message, removes it from the queue, or postpones it for another attempt."""
@@ -97,14 +73,6 @@ class Worker:
         system = instructions(bot.name, app.name, (bot.tagline, bot.description), question.languages)
         return self.assistant.complete([{"role": "system", "content": system}, *_merged(question.messages)])
 
-    def release(self) -> None:
-        """Releases the messages in progress, so that other workers can claim them at once."""
-        try:
-            for pending in list(self.claimed.values()):
-                pending.postpone(0)
-        except peewee.DatabaseError as error:  # others can claim them when the lease ends
-            log.warning("pending bot replies were not released: %s", error)
-
 
 def _merged(messages: Iterable[ContextMessage]) -> list[dict[str, str]]:
     """Returns messages in the format of the assistant.
@@ -122,21 +90,10 @@ def assistant_of(settings: Settings) -> Assistant | None:
     return Assistant(settings.assistant_url, settings.assistant_model, settings.assistant_key)
 
 
-@contextmanager
-def reply_threads(settings: Settings, stop: threading.Event) -> Iterator[None]:
-    """Runs the worker threads until the end of the block, then waits for them for a short time.
+def reply_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
+    """A block in which the worker threads run.
 
     Without an assistant there is a thread only if replies are pending, from the time of an earlier assistant.
     """
     worker = Worker(assistant_of(settings), stop)
-    count = THREADS if worker.assistant else int(PendingReply.select().exists())
-    threads = [threading.Thread(target=worker.run, name=f"assistant-{number}", daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(SHUTDOWN_TIMEOUT)
-        worker.release()
+    return running([worker] * (THREADS if worker.assistant else int(not worker.is_done())), stop)

@@ -155,6 +155,12 @@ class NotificationNotFound(NotFound):
     code = "notification_not_found"
 
 
+class DeliveryNotFound(NotFound):
+    """There is no such delivery."""
+
+    code = "delivery_not_found"
+
+
 class FeedbackNotFound(NotFound):
     """There is no such feedback."""
 

@@ -18,6 +18,7 @@ from service.models.canned_replies import CannedReply
 from service.models.chats import ChatSession
 from service.models.clock_state import ClockState
 from service.models.data_shares import DataShare
+from service.models.deliveries import Delivery
 from service.models.device_authorizations import DeviceAuthorization
 from service.models.events import CalendarFeed, Event
 from service.models.feedback import Feedback
@@ -46,6 +47,7 @@ __all__ = [
     "ChatSession",
     "ClockState",
     "DataShare",
+    "Delivery",
     "DeviceAuthorization",
     "Event",
     "Feedback",
@@ -97,5 +99,6 @@ TABLES: tuple[type[Table], ...] = (
     ReadMarker,
     CalendarFeed,
     PendingReply,
+    Delivery,
     AuditLog,
 )

@@ -63,6 +63,8 @@ Kind = Literal[
     "backup_downloaded",
     "backup_deleted",
     "branding_changed",
+    "delivery_retried",
+    "announcement_sent",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 MISUSES: tuple[Kind, ...] = ("refresh_token_reused", "code_reused")  # of copied tokens; they end the login session

@@ -159,7 +159,9 @@ Event.add_index(
     where=Event.source_event_id.is_null(False),
 )
 Event.add_index(Event.user_id, Event.starts_at, Event.id, name="event_time_sensitive", where=Event.is_time_sensitive)
-Event.add_index(Event.user_id, Event.reminder_due, name="event_reminder_due", where=Event.reminder_due.is_null(False))
+_has_reminder = Event.reminder_due.is_null(False)
+Event.add_index(Event.user_id, Event.reminder_due, name="event_reminder_due", where=_has_reminder)
+Event.add_index(Event.reminder_due, Event.user_id, name="event_reminders_due", where=_has_reminder)
 
 
 class CalendarFeed(Table):

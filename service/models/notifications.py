@@ -7,7 +7,20 @@ import peewee
 from msgspec import Raw
 
 from service import clock
-from service.db import Order, Page, Position, Query, Table, compiled, is_unavailable, page, render, write
+from service.db import (
+    Order,
+    Page,
+    Position,
+    Query,
+    Table,
+    compiled,
+    is_unavailable,
+    literal,
+    page,
+    render,
+    retry_on_conflict,
+    write,
+)
 from service.errors import Forbidden, NotificationNotFound
 from service.fields import (
     EXPORT_ONLY,
@@ -23,12 +36,15 @@ from service.fields import (
     compact_json,
     reference,
 )
+from service.models.deliveries import Delivery
 from service.models.events import Event
 from service.models.ownership import Owned
 from service.models.users import User
 from service.types import JsonObject
 
 REMINDER = "event_reminder"
+MAX_ANNOUNCED = 20  # notifications in one e-mail
+BATCH_SIZE = 100  # users whose reminders are created by one call
 
 
 class Notification(Owned, Table):
@@ -58,22 +74,56 @@ class Notification(Owned, Table):
         return {}
 
     @classmethod
-    def notify(cls, user_id: str, type: str, title: str, payload: JsonObject, **columns: SqlValue) -> None:
-        """Create a notification, inside the write that causes it."""
+    def notify(
+        cls,
+        user_id: str,
+        type: str,
+        title: str,
+        payload: JsonObject,
+        *,
+        is_urgent: bool = False,
+        **columns: SqlValue,
+    ) -> None:
+        """Create a notification, inside the write that causes it, and queue its announcement."""
         rendered = compact_json(as_bytes(payload))
-        cls.create(user_id=user_id, type=type, title=title, payload=rendered, **columns)
+        created = cls.create(user_id=user_id, type=type, title=title, payload=rendered, **columns)
         User.mark_changed(user_id)
+        is_reminder = type == REMINDER  # which comes at its time
+        about = {"session_id": created.session_id} if created.session_id else {"notification_id": created.id}
+        since = clock.milliseconds(created.created_at)
+        Delivery.announce(user_id, about, since=since, is_urgent=is_urgent, delay=0 if is_reminder else None)
 
     @classmethod
-    def remind(cls, user_id: str) -> None:
-        """Create the notifications of due reminders; called by every read of the notifications.
+    def announced_by(cls, delivery: Delivery) -> "list[Notification]":
+        """Return the unread notifications that a delivery announces, oldest first; of very many, the newest."""
+        about = json.loads(delivery.payload)
+        same = cls.session_id == about["session_id"] if "session_id" in about else cls.id == about["notification_id"]
+        first, last = (clock.timestamp(moment) for moment in (delivery.created_at, delivery.closed_at or clock.now()))
+        unread = cls.select().where(cls.user_id == delivery.user_id, cls.read_at.is_null(), same)
+        newest = unread.where(cls.created_at.between(first, last)).order_by(cls.created_at.desc(), cls.id.desc())
+        return list(newest.limit(MAX_ANNOUNCED))[::-1]
 
-        If the database cannot be written, a later read creates them: reads continue to work.
-        """
+    @classmethod
+    def remind(cls, user_id: str) -> int:
+        """Create the notifications of a user's due reminders. Return their number."""
+        with write(user_id):
+            due = Event.claim_due_reminders(user_id)
+            for event in due:
+                about = {"event_id": event.id}
+                cls.notify(user_id, REMINDER, event.title, about, is_urgent=event.is_time_sensitive)
+            return len(due)
+
+    @classmethod
+    def remind_all(cls) -> int:
+        """Create the notifications of due reminders, of at most BATCH_SIZE users. Return their number."""
+        due = [id for (id,) in _users_to_remind(clock.timestamp()).rows()]
+        return sum(retry_on_conflict(lambda id=id: cls.remind(id)) for id in due)  # type: ignore[misc]
+
+    @classmethod
+    def remind_or_wait(cls, user_id: str) -> None:
+        """Create the notifications of due reminders before a read. If nothing can be written, a later read does."""
         try:
-            with write(user_id):
-                for event in Event.claim_due_reminders(user_id):
-                    cls.notify(user_id, REMINDER, event.title, {"event_id": event.id})
+            cls.remind(user_id)
         except peewee.DatabaseError as error:
             if not is_unavailable(error):
                 raise
@@ -88,7 +138,7 @@ class Notification(Owned, Table):
 
         found = read()
         if found.counts["due"]:
-            cls.remind(user_id)
+            cls.remind_or_wait(user_id)
             found = read()
         return found
 
@@ -96,7 +146,7 @@ class Notification(Owned, Table):
     def count_unread(cls, user_id: str) -> int:
         """Return the number of a user's unread notifications."""
         if Event.due_reminders(user_id).count():
-            cls.remind(user_id)
+            cls.remind_or_wait(user_id)
         return _inbox(user_id, unread=True).count()
 
     @classmethod
@@ -134,6 +184,12 @@ class Notification(Owned, Table):
 
 
 LATEST_FIRST = (Order(Notification.created_at, True), Order(Notification.id, True))
+
+
+@compiled
+def _users_to_remind(now: str) -> Query:
+    due = Event.select(Event.user_id).where(Event.reminder_due <= now)
+    return due.order_by(Event.reminder_due).limit(literal(BATCH_SIZE))
 
 
 @compiled

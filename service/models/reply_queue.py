@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from service import clock
 from service.db import Table
 from service.fields import Integer, Text, UlidIdentifier, reference
+from service.models.leases import Leased
 
 CANDIDATES = 10  # rows that a worker tries to claim, because other workers may claim the first ones concurrently
 
 
-class PendingReply(Table):
+class PendingReply(Leased, Table):
     """A message that waits for a reply: at most one in each chat session, the newest.
 
-    A worker claims a row by postponing `due_at`; if the row still exists at that time, another worker may claim it.
     The write that stores the reply deletes the row; without the row, no reply is stored.
     """
 
@@ -31,25 +31,5 @@ class PendingReply(Table):
     @classmethod
     def claim(cls, lease: int) -> "PendingReply | None":
         """Claim the row that has been due for the longest time, for `lease` ms. Return None if no row is due."""
-        now = clock.now()
-        due = cls.select().where(cls.due_at <= now).order_by(cls.due_at, cls.message_id).limit(CANDIDATES)
-        for pending in list(due):
-            if pending._set_due_at(now + lease, attempts=cls.attempts + 1):
-                pending.attempts += 1
-                return pending
-        return None
-
-    def postpone(self, milliseconds: int) -> None:
-        """Release a claimed row; it is due again after `milliseconds`."""
-        self._set_due_at(clock.now() + milliseconds)
-
-    def _set_due_at(self, due_at: int, **columns: object) -> bool:
-        """Set when the row is due, unless another worker has changed it. Return whether it was set."""
-        unchanged = (PendingReply.message_id == self.message_id) & (PendingReply.due_at == self.due_at)
-        changed = PendingReply.update(due_at=due_at, **columns).where(unchanged).execute()
-        self.due_at = due_at
-        return bool(changed)
-
-    def remove(self) -> bool:
-        """Delete the row. Return whether it still existed."""
-        return bool(PendingReply.delete().where(PendingReply.message_id == self.message_id).execute())
+        due = cls.select().where(cls.due_at <= clock.now()).order_by(cls.due_at, cls.message_id).limit(CANDIDATES)
+        return cls.claim_first(list(due), lease)

@@ -31,6 +31,7 @@ from service.api.operations import Runs
 from service.assistant.reply_worker import reply_threads
 from service.http.client_address import UNIX
 from service.http.middleware import Middleware
+from service.outbox import delivery_threads
 from service.server.connection import Connection
 from service.server.connection_counts import ConnectionCounts
 from service.server.event_loop import EventLoop
@@ -356,6 +357,7 @@ def _work(settings: Settings, make_server: Callable[[], Server], parent_pipe: in
         ParentMonitor(parent_pipe, servers[0].event_loop, stop)
     is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
     timers = timer_thread(stopping) if is_first else contextlib.nullcontext()
-    with history.recording(stopping), reply_threads(settings, stopping), timers:
+    deliveries = delivery_threads(settings, stopping)
+    with history.recording(stopping), reply_threads(settings, stopping), deliveries, timers:
         servers[0].run_until(stopping.is_set)
     return 0

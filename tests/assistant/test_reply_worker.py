@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from service import clock, db
+from service import clock, db, queue_worker
 from service.assistant import client, reply_worker
 from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker, assistant_of
 from service.models import Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, bot_replies
@@ -57,7 +57,7 @@ def test_reply_of_the_assistant_is_sent_by_the_bot(alice, bot, session, replier)
     send(alice, session, "When are you open?")
     assert replier.run_once() and not replier.run_once()
     assert lines(alice, session) == [("user", "When are you open?"), ("bot", "I am the assistant.")]
-    assert (pending(), replier.claimed) == ([], {})
+    assert (pending(), replier.in_progress) == ([], [])
     assert chat_notifications(alice) == [("Hilda", "I am the assistant.")]
     assert [total(alice, session), unread(alice, session)] == [2, 1]
     assert Message.get(Message.sender_type == "bot").sender_id == bot.id
@@ -376,7 +376,7 @@ def test_reply_that_cannot_be_stored_stays_pending(host_clock, alice, session, a
         broken.setattr(bot_replies, "_post", None)
         with pytest.raises(TypeError):
             replier.run_once()
-    assert (len(pending()), replier.claimed) == (1, {})
+    assert (len(pending()), replier.in_progress) == (1, [])
     host_clock.forward(seconds=LEASE / 1000)
     replier.run_once()
     assert answers(alice, session) == ["I am the assistant."]
@@ -398,7 +398,7 @@ def test_threads_reply_until_they_are_stopped(alice, session, ai, settings):
 
 
 def test_error_does_not_end_a_thread(alice, session, ai, settings, monkeypatch, caplog):
-    monkeypatch.setattr(reply_worker, "ERROR_DELAY", 0.01)
+    monkeypatch.setattr(queue_worker, "ERROR_DELAY", 0.01)
     stop, failed = threading.Event(), threading.Event()
     claim = PendingReply.claim
 
@@ -413,11 +413,11 @@ def test_error_does_not_end_a_thread(alice, session, ai, settings, monkeypatch, 
         send(alice, session, "Hello")
         while pending():
             stop.wait(0.01)
-    assert "a bot reply failed" in caplog.text
+    assert "one of the bot replies was not processed" in caplog.text
 
 
 def test_replies_in_progress_are_released_at_the_end(alice, session, ai, settings, replier, monkeypatch):
-    monkeypatch.setattr(reply_worker, "SHUTDOWN_TIMEOUT", 0.01)
+    monkeypatch.setattr(Worker, "shutdown_timeout", 0.01)
     received, done = threading.Event(), threading.Event()
 
     def behave(handler):

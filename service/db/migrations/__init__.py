@@ -26,6 +26,7 @@ from service.db.migrations import (
     step_16,
     step_17,
     step_18,
+    step_19,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -50,6 +51,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_16.STATEMENTS,
     step_17.STATEMENTS,
     step_18.STATEMENTS,
+    step_19.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

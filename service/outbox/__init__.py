@@ -1,0 +1,26 @@
+"""The outbox: what delivers e-mails, push notifications and webhooks to the servers that the operator names."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from service.models import Delivery
+from service.outbox.transport import Transport
+from service.outbox.worker import DeliveryWorker
+from service.queue_worker import running
+from service.settings import Settings
+
+
+def transports_of(settings: Settings) -> Sequence[Transport]:
+    """Return the configured transports. Raises ValueError with a sentence for the operator."""
+    return ()
+
+
+def configure(settings: Settings) -> None:
+    """Queue deliveries for the configured transports from now on. Raises ValueError."""
+    Delivery.configure((transport.channel, transport.target) for transport in transports_of(settings))
+
+
+def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
+    """A block in which the worker threads run."""
+    return running([DeliveryWorker(transport, stop) for transport in transports_of(settings)], stop)
