@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -25,7 +26,7 @@ class QueueWorker(Generic[Task]):
 
     name = ""  # of the threads
     subject = ""  # what is processed, for log messages
-    shutdown_timeout = SHUTDOWN_TIMEOUT  # seconds per thread
+    shutdown_timeout = SHUTDOWN_TIMEOUT
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
@@ -97,7 +98,8 @@ def running(workers: Sequence[QueueWorker[Task]], stop: threading.Event) -> Iter
         yield
     finally:
         stop.set()
+        stopped_at = time.monotonic()
         for worker, thread in zip(workers, threads, strict=True):
-            thread.join(worker.shutdown_timeout)
+            thread.join(max(0.0, stopped_at + worker.shutdown_timeout - time.monotonic()))
         for worker in dict.fromkeys(workers):
             worker.release()

@@ -16,7 +16,7 @@ from service import metrics
 from service.db import migrations
 from service.http.application import build_app
 from service.metrics import Family, Sample, SharedMetrics, render
-from service.models import ChatSession, PendingReply
+from service.models import ChatSession, Delivery, PendingReply
 from service.routes import health, operations
 from service.settings import Settings
 from tests.support import postgres
@@ -185,8 +185,13 @@ def test_database_metrics_are_reported(anyone: Client, say: Any, session: ChatSe
     message = say("Is a person there?")
     assert scrape(anyone).value("cx_bot_answers_due") == 0
     PendingReply.add(message.id, session.id, ["en"])
+    Delivery.create(channel="webhook", kind="chat.created", due_at=0)
+    Delivery.create(channel="email", kind="login", due_at=0, failed_at=1)
     scraped = scrape(anyone)
     assert scraped.value("cx_bot_answers_due") == 1
+    assert scraped.value("cx_deliveries", channel="webhook", state="pending") == 1
+    assert scraped.value("cx_deliveries", channel="email", state="failed") == 1
+    assert scraped.value("cx_deliveries", channel="email", state="pending") == 0
     assert scraped.value("cx_database_up") == 1
     assert scraped.value("cx_schema_version") == len(migrations.STEPS)
     if not postgres.is_chosen():

@@ -20,6 +20,8 @@ COMMANDS = {
     "bot": ("apps", "add, list and edit bots"),
     "answer": ("bot_answers", "add, list, import and delete canned answers of bots"),
     "user": ("users", "add, list, disable and enable users, and set passwords"),
+    "announcement": ("deliveries", "notify the customers of an app, and list what was announced"),
+    "delivery": ("deliveries", "list e-mails, push notifications and webhooks that wait, and try them again"),
     "copy": ("database_copy", "copy everything to another database, SQLite or PostgreSQL"),
     "audit": ("audit", "list and verify the audit log"),
     "backup": ("backups", "write a checked backup to one file, while the service runs"),

@@ -3,12 +3,17 @@
 from typing import get_args
 
 from service.models import audit_log, bots, chats, feedback
+from service.models.announcements import ANNOUNCEMENT
 from service.models.assignments import ASSIGNED
+from service.models.feedback import FEEDBACK_STATUS
 from service.models.notifications import REMINDER
+from service.models.posting import WAITING
 from service.models.snoozing import REOPENED
 from service.translation import gettext
+from service.types import JsonValue
 
-NOTIFICATION_TYPES = ("chat_message", "chat_status", ASSIGNED, REOPENED, REMINDER)
+COMPOSED = (ASSIGNED, REOPENED, WAITING)  # types of notifications whose title the service composes
+NOTIFICATION_TYPES = ("chat_message", "chat_status", *COMPOSED, FEEDBACK_STATUS, REMINDER, ANNOUNCEMENT)
 FINDING_LEVELS = ("ok", "warning", "error")  # of the doctor
 FEEDBACK_TYPES = ("general", "bug", "idea", "praise")
 
@@ -79,3 +84,13 @@ def capitalized_label(value: str) -> str:
     """Return the label of a value with a capital first letter."""
     label = label_of(value)
     return label[:1].upper() + label[1:]
+
+
+def notification_title(type: str, title: str, payload: JsonValue) -> str:
+    """Return the title of a notification: in the language of the request if the service has composed it."""
+    status = str(payload.get("status")) if isinstance(payload, dict) else ""
+    if type == "chat_status" and status in chats.STATUSES:
+        return gettext("Your chat is {status}", status=label_of(status))
+    if type == FEEDBACK_STATUS and status in feedback.STATUSES:
+        return gettext("Your feedback is {status}", status=label_of(status))
+    return gettext(title) if type in COMPOSED else title

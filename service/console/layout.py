@@ -49,6 +49,8 @@ SUCCESS_MESSAGES = {
     "read": gettext_noop("Marked as read."),
     "removed": gettext_noop("Picture removed."),
     "reply_added": gettext_noop("Canned reply added."),
+    "announced": gettext_noop("The announcement is being sent."),
+    "retried": gettext_noop("The delivery is tried again now."),
     "resolved": gettext_noop("Chat ended."),
     "revoked": gettext_noop("Access revoked."),
     "screenshot_removed": gettext_noop("Screenshot removed."),

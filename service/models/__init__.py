@@ -5,6 +5,7 @@
 
 from service.db import Table
 from service.models import assignments, staff  # noqa: F401 (they add to the table of users)
+from service.models.announcements import Announcement
 from service.models.approvals import Approval
 from service.models.apps import App
 from service.models.audit_log import AuditLog
@@ -34,6 +35,7 @@ from service.models.signing_keys import SigningKey
 from service.models.users import User
 
 __all__ = [
+    "Announcement",
     "App",
     "Approval",
     "AuditLog",
@@ -100,5 +102,6 @@ TABLES: tuple[type[Table], ...] = (
     CalendarFeed,
     PendingReply,
     Delivery,
+    Announcement,
     AuditLog,
 )

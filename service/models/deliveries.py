@@ -218,7 +218,7 @@ class Delivery(Leased, Table):
             if found is None:
                 raise DeliveryNotFound
             if changed:
-                AuditLog.record("delivery_retried", actor_id, self.user_id or "", delivery=self.id)
+                AuditLog.record("delivery_retried", actor_id, self.id, channel=self.channel)
         return found
 
     @classmethod
@@ -228,11 +228,11 @@ class Delivery(Leased, Table):
         return int(cls.delete().where(cls.id.in_(old)).execute()) if old else 0
 
     @classmethod
-    def counts(cls) -> dict[tuple[str, State], int]:
+    def counts(cls) -> dict[tuple[str, str], int]:
         """Return the number of deliveries by channel and state."""
         failed = cls.failed_at.is_null(False)
         rows: Query = cls.select(cls.channel, failed, peewee.fn.count(cls.id)).group_by(cls.channel, failed).tuples()
-        found: dict[tuple[str, State], int] = {
+        found: dict[tuple[str, str], int] = {
             (channel, state): 0 for channel in get_args(Channel) for state in get_args(State)
         }
         return found | {

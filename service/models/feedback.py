@@ -11,9 +11,11 @@ from service.errors import FeedbackNotFound, Forbidden
 from service.fields import Identifier, JsonAsBytes, SqlValue, Text, Timestamp, reference
 from service.models.audit_log import AuditLog
 from service.models.callers import Caller
+from service.models.notifications import Notification
 
 Status = Literal["new", "seen", "in_progress", "done", "declined"]  # accepted from admins; imports may have others
 STATUSES: tuple[str, ...] = get_args(Status)
+FEEDBACK_STATUS = "feedback_status"  # type of the notification of the user who gave it
 SCREENSHOT_PATH = "/api/v1/feedback/{}/screenshot"  # of an uploaded screenshot
 
 _SCREENSHOT = re.compile(SCREENSHOT_PATH.format("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"))
@@ -74,9 +76,13 @@ class Feedback(Table):
     def set_status(self, status: str, caller: Caller) -> Raw:
         """Set the status. Return the feedback, rendered. No effect if the status is the same."""
         changed = (Feedback.id == self.id) & (Feedback.status != status)
-        with write(self.id):
+        with write(self.id, self.user_id):
             if Feedback.update(status=status, updated_at=clock.timestamp()).where(changed).execute():
                 AuditLog.record("feedback_changed", caller.id, self.user_id, feedback=self.id, status=status)
+                if caller.id != self.user_id:
+                    about = {"feedback_id": self.id, "status": status}
+                    title = f"Your feedback is {status.replace('_', ' ')}"
+                    Notification.notify(self.user_id, FEEDBACK_STATUS, title, about)
         return render(Feedback, self.id)
 
     class Meta:

@@ -100,7 +100,8 @@ class Notification(Owned, Table):
         same = cls.session_id == about["session_id"] if "session_id" in about else cls.id == about["notification_id"]
         first, last = (clock.timestamp(moment) for moment in (delivery.created_at, delivery.closed_at or clock.now()))
         unread = cls.select().where(cls.user_id == delivery.user_id, cls.read_at.is_null(), same)
-        newest = unread.where(cls.created_at.between(first, last)).order_by(cls.created_at.desc(), cls.id.desc())
+        newest_first = (cls.created_at.desc(), cls.message_id.desc(), cls.id.desc())
+        newest = unread.where(cls.created_at.between(first, last)).order_by(*newest_first)
         return list(newest.limit(MAX_ANNOUNCED))[::-1]
 
     @classmethod

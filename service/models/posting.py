@@ -13,7 +13,12 @@ from service.models.bots import Bot
 from service.models.chats import ENDED_STATUSES, PAUSED_STATUSES, ChatSession
 from service.models.messages import NEWEST_FIRST, Message
 from service.models.notifications import Notification
+from service.models.staff import staff_ids
 from service.models.users import User
+from service.translation import gettext_noop
+
+WAITING = "chat_waiting"  # type of the notification of staff
+MAX_WAITING = 50  # members of staff who are notified, agents before admins
 
 
 def post(
@@ -21,12 +26,14 @@ def post(
 ) -> Message:
     """Store a message as the newest of a session and notify the other participants, inside a write.
 
-    `id` is the `next_id` of this write, if the columns depend on it. With `reopen`, a session that is ended or paused
-    is open again. `languages` are those of the request. Raises SessionArchived.
+    `id` is the `next_id` of this write, if the columns depend on it. With `reopen`, the message is the customer's: a
+    session that is ended or paused is open again, and staff is notified. `languages` are those of the request. Raises
+    SessionArchived.
     """
     id = id or next_id(session)
     now = clock.timestamp(min(clock.ulid_time(id), clock.now()))  # the identifier may be after one from the future
     is_private = columns.get("is_private", False)
+    assignee_id, is_waiting = _assignment(session.id, session.user_id).row()
     _count(session, now, ", ".join(languages), is_private=is_private, reopen=reopen)
     message = Message.create(
         id=id,
@@ -38,7 +45,7 @@ def post(
         updated_at=now,
         **columns,
     )
-    _notify(message, session)
+    _notify(message, session, assignee_id, is_waiting=reopen and is_waiting)
     return message
 
 
@@ -79,17 +86,24 @@ def _newest_ids(session_id: str) -> Query:
     return peewee.Select((), newest).bind(database)
 
 
-def _notify(message: Message, session: ChatSession) -> None:
-    """Notify the customer, the assignee, and staff who have sent messages to the session, of another's message."""
+def _notify(message: Message, session: ChatSession, assignee_id: str | None, *, is_waiting: bool) -> None:
+    """Notify the customer, the assignee, and staff who have sent messages to the session, of another's message.
+
+    Of a waiting customer without an assignee, notify the other staff, too.
+    """
     payload = {"message_id": message.id, "session_id": session.id}
     about = {"session_id": session.id, "conversation_id": session.conversation_id, "message_id": message.id}
+    participants = {*_senders(session), session.user_id, *filter(None, [assignee_id])}
+    others = staff_ids(session.app_id, MAX_WAITING) if is_waiting and not assignee_id else ()
     # Sorted, so that concurrent writes lock the users in the same order.
-    assignee: str | None = _assignee(session.id).value()
-    for id in sorted({*_senders(session), session.user_id, *filter(None, [assignee])} - {message.sender_id}):
+    for id in sorted({*participants, *others} - {message.sender_id}):
         user = User.find(id)
         if user and not user.is_disabled and _may_see(user, message, session):
-            title = _sender_name(message, session)
-            Notification.notify(id, "chat_message", title, payload, body=message.preview, **about)
+            if id in participants:
+                type, title = "chat_message", _sender_name(message, session)
+            else:
+                type, title = WAITING, gettext_noop("A customer waits for a reply")
+            Notification.notify(id, type, title, payload, body=message.preview, **about)
 
 
 def _may_see(user: User, message: Message, session: ChatSession) -> bool:
@@ -98,8 +112,12 @@ def _may_see(user: User, message: Message, session: ChatSession) -> bool:
 
 
 @compiled
-def _assignee(session_id: str) -> Query:
-    return ChatSession.select(ChatSession.assignee_id).where(ChatSession.id == session_id)
+def _assignment(session_id: str, customer_id: str) -> Query:
+    """Select the assignee, and whether the customer's next message is the first one or reopens the session."""
+    sent = Message.select(peewee.SQL("1"))
+    sent = sent.where(Message.chat_session_id == session_id, Message.sender_id == customer_id)
+    is_waiting = ChatSession.status.in_((*ENDED_STATUSES, *PAUSED_STATUSES)) | ~peewee.fn.EXISTS(sent)
+    return ChatSession.select(ChatSession.assignee_id, is_waiting).where(ChatSession.id == session_id)
 
 
 def _senders(session: ChatSession) -> list[str]:

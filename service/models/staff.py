@@ -31,6 +31,13 @@ def list_staff(app_id: str, after: Position, limit: int) -> Page[StaffMember]:
     return Page(msgspec.json.encode(found), (found[-1].id,) if len(rows) > limit else ())
 
 
+def staff_ids(app_id: str, limit: int) -> list[str]:
+    """Return the identifiers of enabled staff of an app, at most `limit`: its agents first, then admins."""
+    agents = [id for id, *_ in _members("agent", limit, app_id, of_app=True).rows()]
+    admins = [id for id, *_ in _members("admin", limit, of_app=False).rows()] if len(agents) < limit else []
+    return [*agents, *admins][:limit]
+
+
 @compiled
 def _members(role: str, limit: int, *bounds: SqlValue, of_app: bool) -> Query:
     """Select the members with a role; `bounds` are the app, if `of_app`, and the previous identifier, if given."""

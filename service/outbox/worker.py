@@ -17,7 +17,7 @@ LEASE = 2 * clock.MINUTE  # until another worker may claim the delivery; no atte
 FIRST_RETRY_DELAY = 30 * clock.SECOND  # doubled after each further attempt
 MAX_RETRY_DELAY = clock.HOUR  # also for a Retry-After header
 JITTER = 0.2  # the part of a delay that is random, so that not all deliveries are retried at the same time
-SHUTDOWN_TIMEOUT = 10.0  # seconds for an attempt in progress, so that it is not repeated
+SHUTDOWN_TIMEOUT = 5.0  # seconds for an attempt in progress, so that it is not repeated
 
 
 class DeliveryWorker(QueueWorker[Delivery]):

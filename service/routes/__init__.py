@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from service.api.operations import Operation
 from service.routes import (
+    announcements,
     api_reference,
     apps,
     auth,
@@ -27,6 +28,7 @@ from service.routes import (
 )
 from service.routes.console import account as console_account
 from service.routes.console import all_shares as console_all_shares
+from service.routes.console import announcements as console_announcements
 from service.routes.console import apps as console_apps
 from service.routes.console import audit_log as console_audit_log
 from service.routes.console import backups as console_backups
@@ -38,6 +40,7 @@ from service.routes.console import branding as console_branding
 from service.routes.console import canned_replies as console_canned_replies
 from service.routes.console import chats as console_chats
 from service.routes.console import data_shares as console_data_shares
+from service.routes.console import deliveries as console_deliveries
 from service.routes.console import events as console_events
 from service.routes.console import feedback as console_feedback
 from service.routes.console import health as console_health
@@ -59,6 +62,7 @@ PARTS = (
     apps.routes,
     bot_answers.routes,
     canned_replies.routes,
+    announcements.routes,
     users.routes,
     users.admin,
     data_shares.routes,
@@ -87,6 +91,8 @@ PARTS = (
     console_bot_pictures.routes,
     console_bot_answers.routes,
     console_canned_replies.routes,
+    console_announcements.routes,
+    console_deliveries.routes,
     console_audit_log.routes,
     console_all_shares.routes,
     console_branding.routes,

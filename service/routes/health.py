@@ -15,7 +15,7 @@ from service.db import migrations
 from service.errors import NotFound, StorageUnavailable
 from service.http.client_address import is_among, metrics_networks
 from service.metrics import Family, Sample
-from service.models import ClockState, PendingReply
+from service.models import ClockState, Delivery, PendingReply
 from service.settings import Settings
 from service.version import VERSION
 
@@ -127,18 +127,20 @@ def try_to_write() -> None:
 def _database_metrics() -> Iterator[Family]:
     """Yield the metrics of the database; only `cx_database_up` if it does not respond."""
 
-    def query() -> tuple[int, int, dict[str, int]]:
-        return migrations.version(), PendingReply.select().count(), db.database.sizes()
+    def query() -> tuple[int, int, dict[tuple[str, str], int], dict[str, int]]:
+        return migrations.version(), PendingReply.select().count(), Delivery.counts(), db.database.sizes()
 
     yield metrics.build_info(version=VERSION, database=db.database.kind)
     try:
-        version, pending, sizes = _read_probe.run(query)
+        version, pending, deliveries, sizes = _read_probe.run(query)
     except StorageUnavailable:
         yield Family("cx_database_up", "gauge", UP, [Sample(0)])
         return
     yield Family("cx_database_up", "gauge", UP, [Sample(1)])
     yield Family("cx_schema_version", "gauge", "Version of the database schema.", [Sample(version)])
     yield Family("cx_bot_answers_due", "gauge", "Messages that wait for a reply of the AI.", [Sample(pending)])
+    counts = [Sample(count, {"channel": channel, "state": state}) for (channel, state), count in deliveries.items()]
+    yield Family("cx_deliveries", "gauge", "Deliveries of the outbox that are pending or have failed.", counts)
     if sizes:
         free = Sample(sizes.pop("free"))
         files = [Sample(size, {"part": part}) for part, size in sizes.items()]

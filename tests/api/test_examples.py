@@ -47,6 +47,7 @@ ROLES = {
             "update_answer",
             "assign_chat_session",
             "snooze_chat_session",
+            "create_announcement",
             "create_canned_reply",
             "update_canned_reply",
             "upload_bot_cover",

@@ -385,14 +385,19 @@ NEEDS_A_DATABASE = [
     ("answer", "import", "--bot", APP, "ANSWERS"),
     ("answer", "delete", APP),
     ("bot", "edit", APP, "--name", "Hilda"),
+    ("announcement", "add", "--app", APP, "News"),
+    ("announcement", "list", "--app", APP),
     ("audit", "list"),
     ("audit", "verify"),
+    ("delivery", "list"),
+    ("delivery", "show", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    ("delivery", "retry", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
     ("doctor",),
     ("backup", "BACKUP"),
     ("copy", "--from", "DATABASE", "--to", "COPY"),
 ]
 CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("app", "add"), ("restore",)]
-WITH_ACTIONS = {"answer", "app", "audit", "bot", "user"}
+WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "user"}
 WITHOUT_A_DATABASE = [
     *(("client",), ("config",), ("completion", "bash"), ("man",)),
     *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",)),

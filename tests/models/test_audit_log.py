@@ -19,7 +19,18 @@ from service import clock, commands, db
 from service.auth import tokens
 from service.commands import run, users
 from service.db import migrations
-from service.models import App, AuditLog, Bot, BotAnswer, DataShare, Feedback, LoginSession, User
+from service.models import (
+    Announcement,
+    App,
+    AuditLog,
+    Bot,
+    BotAnswer,
+    DataShare,
+    Delivery,
+    Feedback,
+    LoginSession,
+    User,
+)
 from service.models import audit_log as module
 from service.models.audit_log import BEGINNING, KINDS, OPERATOR, SERVICE, BrokenChain, Head
 from service.routes import operations
@@ -298,6 +309,25 @@ def change_a_bot(member: str, value: str, path: str) -> Callable[[Scene], Action
     return change
 
 
+def announce(s: Scene) -> Action:
+    agent, shop = s.agent, s.shop
+
+    def send() -> None:
+        ok(agent.post(f"/apps/{shop.id}/announcements", {"title": "News"}, idempotency_key="one"), 201)
+
+    return send, lambda: (agent.user.id, Announcement.get().id, {"app": shop.id})
+
+
+def retry_a_delivery(s: Scene) -> Action:
+    admin_id = s.admin.user.id
+    delivery = Delivery.create(channel="push", kind="login", due_at=clock.MAX_TIME, failed_at=1)
+
+    def retry() -> None:
+        Delivery.get_by_id(delivery.id).try_again(admin_id)
+
+    return retry, lambda: (admin_id, delivery.id, {"channel": "push"})
+
+
 def create_an_app(s: Scene) -> Action:
     admin = s.admin
 
@@ -498,6 +528,8 @@ ACTIONS: dict[str, tuple[str, Callable[[Scene], Action]]] = {
     "renewing a calendar feed": ("calendar_feed_renewed", renew_a_feed),
     "revoking a calendar feed": ("calendar_feed_revoked", revoke_a_feed),
     "creating an app": ("app_added", create_an_app),
+    "announcing something": ("announcement_sent", announce),
+    "trying a delivery again": ("delivery_retried", retry_a_delivery),
     "renaming an app": ("app_changed", rename_an_app),
     "creating a bot": ("bot_added", create_a_bot),
     "adding a canned answer": ("answer_added", add_an_answer),
@@ -613,6 +645,9 @@ AUDITED = {
     "add_answer": "answer_added",
     "edit_answer": "answer_changed",
     "revoke_any_share": "data_share_revoked",
+    "create_announcement": "announcement_sent",
+    "send_announcement": "announcement_sent",
+    "retry_delivery": "delivery_retried",
     "change_branding": "branding_changed",
     "change_logo": "branding_changed",
     "remove_logo": "branding_changed",
@@ -658,7 +693,17 @@ NOT_AUDITED = {  # operations that change no permissions
     *("update_event", "delete_event", "mark_notifications_read", "mark_notification_read"),
     *("mark_notification_unread", "delete_notification", "verify_audit_log"),
 }
-AUDITED_COMMANDS = {"answer", "app", "bot", "user", "import", "purge", "serve"}  # `serve --demo` imports
+AUDITED_COMMANDS = {
+    "announcement",
+    "answer",
+    "app",
+    "bot",
+    "delivery",
+    "user",
+    "import",
+    "purge",
+    "serve",
+}  # `serve --demo` imports
 # Commands that do not change this audit log. `restore` replaces it by another one, and keeps the file.
 OTHER_COMMANDS = {
     *(

@@ -144,7 +144,7 @@ def test_content_is_any_json(alice, session, content, stored):
 def test_arrays_of_integers_are_stored_unchanged(alice, agent, session, numbers):
     reply = alice.post(f"/chats/{session.id}/messages", {"content": numbers})
     assert (reply.status, reply.data["content"]) == (201, numbers)
-    assert len(notifications_of(agent, session)) == 0
+    assert [row["body"] for row in notifications_of(agent, session)] in ([""], ["?"])
     assert last(alice, session) in ("", "?")
     assert alice.get(f"/chats/{session.id}/context").status == 200
 

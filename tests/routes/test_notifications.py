@@ -299,6 +299,21 @@ class TestReminders:
         assert alice.get(COUNT).data == {"unread_count": 1}
         assert unread(alice) == 1
 
+    def test_are_created_without_a_request_once(self, now, alice, bob):
+        for client in (alice, bob):
+            create_reminder(client, 10)
+        now.forward(seconds=9)
+        assert Notification.remind_all() == 0
+        now.forward(seconds=1)
+
+        def remind(number):
+            Notification.remind_all()
+            db.close_database()
+
+        at_once(3, remind)
+        assert Notification.select().count() == 2
+        assert Notification.remind_all() == 0
+
     def test_created_at_is_the_time_of_the_row_so_pagination_and_read_all_stay_exact(self, now, alice):
         for number in range(4):
             create_notification(alice, str(number), created_at=timestamp(number))
@@ -431,6 +446,7 @@ class TestReminders:
             created.append(original(**columns))
             if len(created) == 2:
                 raise disk_full()
+            return created[-1]
 
         with monkeypatch.context() as broken:
             broken.setattr(Notification, "create", create)

@@ -283,6 +283,18 @@ class TestStatusOfFeedback:
                 assert (row["status"], row["updated_at"]) == (after, NOW if before == after else clock.timestamp())
                 assert alice.get("/feedback").data == [row]
 
+    def test_its_author_is_notified(self, alice, admin):
+        id = submit_feedback(alice, "x")
+        admin.patch(f"/feedback/{id}", {"status": "in_progress"})
+        admin.patch(f"/feedback/{id}", {"status": "in_progress"})
+        (notification,) = alice.get("/notifications").data
+        assert (notification["type"], notification["title"]) == ("feedback_status", "Your feedback is in progress")
+
+    def test_an_admin_who_changes_the_own_feedback_is_not_notified(self, admin):
+        id = submit_feedback(admin, "x")
+        admin.patch(f"/feedback/{id}", {"status": "done"})
+        assert admin.get("/notifications").data == []
+
     def test_changes_only_status_and_updated_at(self, alice, admin, host_clock):
         before = alice.post("/feedback", {"description": "x", "app_version": "1"}).data
         host_clock.forward(minutes=1)

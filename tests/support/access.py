@@ -24,6 +24,7 @@ from service.models import (
     ChatSession,
     ClockState,
     DataShare,
+    Delivery,
     Event,
     Feedback,
     FeedbackScreenshot,
@@ -185,6 +186,8 @@ ROWS = Rows(
         ),
         "update_canned_reply": Row(APP_STAFF, "chats", "shop", {"text": "New"}),
         "delete_canned_reply": Row(APP_STAFF, "chats", "shop"),
+        "list_announcements": Row(APP_STAFF, "bots:read"),
+        "create_announcement": Row(roles(FORBIDDEN, agent=201, admin=201), "bots", "shop", {"title": "Open again"}),
         "upload_bot_cover": Row(APP_STAFF, "bots", "shop", BOT_PICTURE),
         "remove_bot_cover": Row(APP_STAFF, "bots", "shop"),
         "upload_bot_icon": Row(APP_STAFF, "bots", "shop", BOT_PICTURE),
@@ -422,6 +425,17 @@ ROWS = Rows(
         ),
         "download_backup": Row(roles(FORBIDDEN, admin=404), "console", body={"name": "x", "csrf_token": "{console}"}),
         "show_health": Row(roles(FORBIDDEN, admin=200), "console:read"),
+        "show_announcements": Row(APP_STAFF, "console:read"),
+        "send_announcement": Row(
+            roles(FORBIDDEN, agent=303, admin=303),
+            "console",
+            "shop and own",
+            {"title": "News", "csrf_token": "{console}"},
+        ),
+        "show_deliveries": Row(roles(FORBIDDEN, admin=200), "console:read"),
+        "retry_delivery": Row(
+            roles(FORBIDDEN, admin=303), "console", "shop", {"id": "{delivery}", "csrf_token": "{console}"}
+        ),
         "show_all_shares": Row(roles(FORBIDDEN, admin=200), "console:read"),
         "revoke_any_share": Row(
             roles(FORBIDDEN, admin=303), "console", "alice", {"id": "{grant}", "csrf_token": "{console}"}
@@ -512,6 +526,7 @@ class World:
             "csrf_token": sign("form", ["of Alice's browser"]),
             "feed": CalendarFeed.renew(alice.id),
             "grant": self.ids[DataShare],
+            "delivery": Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id,
         }
 
     def fill_in(self, text: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import app
-from service import db
+from service import clock, db
 from service.api.operations import Operation
 from service.auth import csrf, tokens
 from service.http.application import build_app
@@ -27,6 +27,7 @@ from service.models import (
     CannedReply,
     ChatSession,
     DataShare,
+    Delivery,
     Event,
     Feedback,
     FeedbackScreenshot,
@@ -173,10 +174,12 @@ class SampleInstallation:
             self.token = tokens.log_in(h.ALICE, settings).access_token
             install = tokens.create_token_session(h.ALICE, settings, install_id="laptop", scopes="chats")
             refresh_token = tokens.log_in(h.ALICE, settings).refresh_token
+            delivery = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME)
         self.ids = {**IDS, LoginSession: install.id}
         self.names = {
             **NAMES,
             "refresh_token": refresh_token,
+            "delivery": delivery.id,
             "csrf_token": sign("form", ["Alice's browser"]),
             "console": csrf.make_token(tokens.authenticate(f"Bearer {self.token}")),
             "feed": CalendarFeed.renew(h.ALICE),

@@ -21,8 +21,7 @@ import msgspec
 import pytest
 import yaml
 
-from service import server
-from service.assistant import reply_worker
+from service import outbox, queue_worker, server, timer
 from service.db import FILE_NAME
 from service.http.middleware import RequestHandled
 from service.settings import Settings
@@ -89,7 +88,8 @@ def test_unit_has_a_low_exposure(installed: Path) -> None:
 
 def test_stop_timeout_of_the_unit_is_long_enough() -> None:
     service = unit()
-    longest = server.DRAIN_TIMEOUT + reply_worker.THREADS * reply_worker.SHUTDOWN_TIMEOUT + 1
+    threads = outbox.worker.SHUTDOWN_TIMEOUT + queue_worker.SHUTDOWN_TIMEOUT + timer.SHUTDOWN_TIMEOUT
+    longest = server.DRAIN_TIMEOUT + threads + 1
     assert int(service["TimeoutStopSec"].removesuffix("s")) > 2 * longest
     assert service["KillMode"] == "mixed"  # the parent process forwards the signal to the workers, once
 

@@ -9,15 +9,12 @@ from service import clock
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Cursor, HtmlPage, LowerBound, Redirect
 from service.console import layout
-from service.console.labels import label_of
+from service.console.labels import notification_title
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUuid, Row
 from service.console.messages import json_value
 from service.errors import NotificationNotFound
 from service.models import Notification
-from service.models.assignments import ASSIGNED
 from service.models.callers import Caller
-from service.models.chats import STATUSES
-from service.models.snoozing import REOPENED
 from service.translation import gettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
@@ -65,10 +62,7 @@ def notifications_page(caller: Caller, query: NotificationsQuery, failure: FormF
 
 def title_of(row: Row) -> str:
     """Return the title of a notification: in the language of the request if the service has composed it."""
-    title, payload = str(row["title"]), json_value(row["payload"])
-    if row["type"] == "chat_status" and isinstance(payload, dict) and payload.get("status") in STATUSES:
-        return gettext("Your chat is {status}", status=label_of(payload["status"]))
-    return gettext(title) if row["type"] in (ASSIGNED, REOPENED) else title
+    return notification_title(str(row["type"]), str(row["title"]), json_value(row["payload"]))
 
 
 @routes.post("/console/notifications", statuses=(303, 400, 401, 403, 404), max_body=MAX_FORM)
