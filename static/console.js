@@ -163,13 +163,19 @@ function showUnreadCount(number) {
   document.title = (number ? `(${number}) ` : "") + document.title.replace(/^\(\d+\) /, "");
 }
 
-// Updates the parts of this page from a newer version. Text in fields, open menus and the focus are kept.
+// Updates the parts of this page from a newer version. Text in fields, open menus and the focus are kept; the part of an
+// open menu is updated when it closes.
 function show(page) {
   const focused = document.activeElement;
   const nearbyIds = idsNear(focused.closest("[data-part] li[id]"));
   for (const part of main.querySelectorAll("[data-part]")) {
     const newPart = page.querySelector(`[data-part="${part.dataset.part}"]`);
     if (!newPart) continue;
+    const menu = part.closest("details[name=menu][open]");
+    if (menu) {
+      menu.addEventListener("toggle", () => part.replaceChildren(...newPart.childNodes), { once: true });
+      continue;
+    }
     const [oldList, newList] = [part, newPart].map((version) => version.querySelector(":scope > :is(ul, ol)"));
     if (oldList && newList && overlap(oldList, newList)) merge(oldList, newList);
     else if (!isSame(part, newPart)) part.replaceChildren(...newPart.childNodes);

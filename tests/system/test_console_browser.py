@@ -909,7 +909,10 @@ def test_customer_is_shown_to_staff(enter: Callable[..., Visit]) -> None:
     details = page.locator(".customer-details")
     details.locator("summary").click()
     expect(details.get_by_role("link", name="alice@example.com")).to_be_visible()
-    expect(details).to_contain_text("Other chats")
+    for text in ("Other chats", "Next events", "Data shares for this chat"):
+        expect(details).to_contain_text(text)
+    panel, conversation = (page.locator(name).bounding_box() for name in (".customer-details .panel", ".messages"))
+    assert panel and conversation and panel["x"] >= conversation["x"] + conversation["width"]  # beside the messages
     page.reload()
     expect(details.get_by_role("link", name="alice@example.com")).to_be_visible()  # stays open
     details.locator("summary").click()
@@ -917,6 +920,32 @@ def test_customer_is_shown_to_staff(enter: Callable[..., Visit]) -> None:
     expect(details.get_by_role("link", name="alice@example.com")).to_be_hidden()
     customer = enter("alice").open(f"{CHAT}#end")
     expect(customer.locator(".customer-details")).to_have_count(0)
+
+
+def test_menu_of_a_chat_follows_its_assignee(enter: Callable[..., Visit]) -> None:
+    page, other = (enter(name).open(f"{CHAT}#end") for name in ("agent", "ada"))
+    manage = page.locator(".manage")
+    take_over, give_back = (
+        manage.get_by_role("button", name=name) for name in ("Take over the chat", "Give back to the bot")
+    )
+    manage.locator("summary").click()
+    expect(give_back).to_have_count(0)
+    take_over.click()
+    expect(page.locator("[data-part=status]")).to_contain_text("assigned to")
+    manage.locator("summary").click()
+    expect(take_over).to_have_count(0)
+    give_back.click()
+    expect(page.locator("[data-part=status]")).not_to_contain_text("assigned to")
+    manage.locator("summary").click()
+    manage.get_by_label("Snooze until").fill("2099-01-01T10:00")
+    other.locator(".manage summary").click()
+    other.locator(".manage").get_by_role("button", name="Take over the chat").click()
+    expect(page.locator("[data-part=status]")).to_contain_text("assigned to")
+    expect(manage.get_by_label("Snooze until")).to_have_value("2099-01-01T10:00")  # kept while the menu is open
+    manage.locator("summary").click()
+    manage.locator("summary").click()
+    give_back.click()
+    expect(other.locator("[data-part=status]")).not_to_contain_text("assigned to")
 
 
 def test_deletion_is_confirmed_and_keeps_the_scroll_position(enter: Callable[..., Visit]) -> None:
