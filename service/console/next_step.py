@@ -1,10 +1,14 @@
-"""The next step of a new installation: what staff does before customers can chat."""
+"""The next step of a new installation: what staff does until a customer chats."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from service.models import App, Bot
+import peewee
+
+from service.models import App, Bot, ChatSession
 from service.models.callers import Caller
 from service.translation import gettext
+
+OfApp = TypeVar("OfApp", Bot, ChatSession)
 
 
 class NextStep(NamedTuple):
@@ -23,8 +27,7 @@ def find_next_step(caller: Caller) -> NextStep | None:
     app = App.select().first() if caller.role == "admin" else App.find(caller.app_id or "")
     if app is None:
         return create_app() if caller.role == "admin" else None
-    bots = Bot.select() if caller.role == "admin" else Bot.select().where(Bot.app_id == app.id)
-    if bots.exists():
+    if _own(Bot, caller).exists():
         return None
     return NextStep(
         gettext("Create your first bot"),
@@ -34,6 +37,25 @@ def find_next_step(caller: Caller) -> NextStep | None:
         gettext("Create a bot"),
         f"/console/apps/{app.id}/new-bot",
     )
+
+
+def find_inbox_step(caller: Caller) -> NextStep | None:
+    """Return the next step for an empty inbox: as above, then sending customers the address of their page."""
+    step = find_next_step(caller)
+    bot = None if step or caller.role == "user" else _own(Bot, caller).first()
+    if bot is None or _own(ChatSession, caller).exists():
+        return step
+    return NextStep(
+        gettext("No chats yet"),
+        gettext("Customers sign in, choose a bot and write. Send them the address of their page."),
+        gettext("Link for customers"),
+        f"/console/bots?app_id={bot.app_id}",
+    )
+
+
+def _own(table: type[OfApp], caller: Caller) -> "peewee.ModelSelect[OfApp]":
+    """Select the rows of the apps that a member of staff works for."""
+    return table.select() if caller.role == "admin" else table.select().where(table.app_id == caller.app_id)
 
 
 def create_app() -> NextStep:

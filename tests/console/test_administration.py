@@ -83,6 +83,17 @@ class TestFirstSteps:
                 assert "Create your first bot" in visitor.text
                 assert f'href="/console/apps/{shop.id}/new-bot"' in visitor.reply.raw.decode()
 
+    def test_an_empty_inbox_has_the_link_for_customers(
+        self, browser: Browser, shop: App, bot: Bot, agent: Client, alice: Client
+    ) -> None:
+        link = f'class="primary" href="/console/bots?app_id={shop.id}"'
+        visitors = [browser, *(Browser(client.application).signed_in(client) for client in (agent, alice))]
+        assert [link in visitor.open("/").raw.decode() for visitor in visitors] == [True, True, False]
+        ChatSession.create(app_id=shop.id, bot_id=bot.id, user_id=alice.user.id, status="resolved")
+        for visitor in visitors[:2]:
+            assert link not in visitor.open("/").raw.decode()
+            assert "No chat matches the filters." in visitor.text
+
     def test_customers_get_no_steps_of_administration(self, alice: Client) -> None:
         visitor = Browser(alice.application).signed_in(alice)
         for path in ("/", "/console/bots"):

@@ -14,7 +14,7 @@ from service.console import display_names, layout, messages
 from service.console.chat_list import ChatListQuery, read_chat_list, status_choices
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUlid, OptionalUuid, Row
 from service.console.markup import highlighted, linked
-from service.console.next_step import find_next_step
+from service.console.next_step import find_inbox_step
 from service.console.times import Times
 from service.db import Page, Position
 from service.errors import ClientMessageIdReused, InvalidBody, StaleForm
@@ -124,7 +124,7 @@ def show_inbox(caller: Caller, query: InboxQuery) -> HtmlPage:
         chats=chats,
         status_choices=status_choices(),
         preview=preview,
-        next_step=None if chats.rows else find_next_step(caller),
+        next_step=None if chats.rows else find_inbox_step(caller),
     )
 
 
