@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from service import clock
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Form, HtmlPage, Redirect, RequestInfo
 from service.auth import credentials, first_admin, passwords
@@ -65,7 +66,8 @@ def create_first_admin(body: SetupForm, request_info: RequestInfo) -> Redirect:
     first_admin.expect_token(body.token)  # before the slow hash
     email, password_hash = credentials.read_email(body.email), credentials.hash_new_password(body.password)
     with write(ADMINS):
-        admin = first_admin.create(body.token, email=email, password_hash=password_hash, display_name=body.display_name)
+        columns = {"email": email, "password_hash": password_hash, "display_name": body.display_name}
+        admin = first_admin.create(body.token, **columns, last_login_at=clock.timestamp())
         if body.starter:
             starter_content.add()
         return Redirect("/", sign_in.begin(admin.id, request_info))

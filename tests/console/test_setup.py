@@ -41,6 +41,7 @@ class TestThePage:
         assert browser.send(**FORM).status == 200
         admin = User.by_email("anna@example.com")
         assert admin and (admin.role, admin.user_type, admin.display_name) == ("admin", "staff", "Anna")
+        assert admin.last_login_at
         assert browser.open("/console/users").status == 200
         assert [row.kind for row in AuditLog.select().order_by(AuditLog.position)][0] == "user_added"
 
