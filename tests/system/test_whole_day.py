@@ -53,6 +53,8 @@ class Day:
         expect(html).to_have_attribute("lang", self.language)
         assert html.get_attribute("dir") == ("rtl" if self.language == "ar" else None)
         visitor.check_accessibility([(self.colours, width)])
+        status = visitor.page.locator(".chat-header .meta")
+        assert not status.evaluate_all("found => found.some((one) => one.scrollWidth > one.clientWidth)")  # not cut off
         self.steps += 1
         if SCREENSHOTS:
             self.write_images(visitor.page, width, f"{self.language}-{self.steps:02}-{step}")
@@ -88,7 +90,13 @@ class Day:
         page.wait_for_load_state()
 
     def expect_success(self, page: Page, text: str) -> None:
+        """Expect a message of success, inside the conversation if there is one."""
         expect(page.locator(".toast.success")).to_have_text(self.text(text))
+        toast, beside = (
+            page.locator(name).last.bounding_box() for name in (".toast.success", "main#main, .conversation")
+        )
+        assert toast and beside
+        assert beside["x"] <= toast["x"] and toast["x"] + toast["width"] <= beside["x"] + beside["width"]
 
 
 @pytest.mark.parametrize(
