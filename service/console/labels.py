@@ -15,6 +15,7 @@ from service.types import JsonValue
 COMPOSED = (ASSIGNED, REOPENED, WAITING)  # types of notifications whose title the service composes
 NOTIFICATION_TYPES = ("chat_message", "chat_status", *COMPOSED, FEEDBACK_STATUS, REMINDER, ANNOUNCEMENT)
 FINDING_LEVELS = ("ok", "warning", "error")  # of the doctor
+FINDING_SUBJECTS = ("program", "address", "folder", "leftovers", "disk")
 FEEDBACK_TYPES = ("general", "bug", "idea", "praise")
 
 MEMBERS = (
@@ -65,6 +66,7 @@ VALUES: tuple[str, ...] = (
     *NOTIFICATION_TYPES,
     *audit_log.KINDS,
     *FINDING_LEVELS,
+    *FINDING_SUBJECTS,
     *MEMBERS,
 )
 """The values and members that have a label in each language."""
