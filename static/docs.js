@@ -38,7 +38,7 @@ const isShown = (original) => (state, part, initially) => {
 };
 
 async function load() {
-  const response = await fetch("/docs/openapi.json");
+  const response = await fetch("/docs/openapi.json?pages=true");
   const openapi = await response.json();
   reference = SwaggerUIBundle({
     spec: { ...openapi, servers: [{ url: "/" }] }, // send requests to the origin of the page, not to the public URL

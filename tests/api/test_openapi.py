@@ -300,6 +300,11 @@ class TestTheServicesDocument:
         names = {operation["operationId"] for *_, operation in document_operations(shown)}
         assert names == {one.name for one in operations() if not one.accepts_cookie or not one.extension}
 
+    def test_contains_html_pages_on_request(self, anyone):
+        described = anyone.get("//docs/openapi.json?pages=true").json
+        names = {operation["operationId"] for *_, operation in document_operations(described)}
+        assert names == {one.name for one in operations()}
+
     def test_equals_the_output_of_the_command(self, tmp_path):
         command = [sys.executable, "app.py", "openapi", "--data", str(tmp_path)]
         printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
