@@ -95,6 +95,22 @@ class TestTheRows:
         html = Browser(application).signed_in(alice).open("/").raw.decode()
         assert f"<small><bdi>{shop.name}</bdi></small>" in html  # of the chat with the bot
 
+    def test_have_customer_last_message_time_status_and_unread_count(
+        self, staff: Browser, alice: Client, shop: App
+    ) -> None:
+        chat = create_chat(shop, alice, status="open")
+        for text in ("First", "Second"):
+            alice.post(f"/chats/{chat}/messages", {"content": {"text": text}})
+        row = staff.open("/").raw.decode().partition(f'id="c-{chat}"')[2].partition("</li>")[0]
+        parts = (
+            "<bdi>Alice",
+            ">Second</span>",
+            "<time datetime=",
+            'status-open">open</span>',
+            '<span class="count">2<',
+        )
+        assert [part for part in parts if part not in row] == []
+
 
 class TestTheDetailsOfTheCustomer:
     @pytest.fixture
@@ -106,8 +122,10 @@ class TestTheDetailsOfTheCustomer:
 
     def test_are_shown_to_staff_only(self, chat: str, staff: Browser, alice: Client, application: Any) -> None:
         staff.open(f"/console/chats/{chat}")
-        for text in ("alice@example.com", "+441632960961", "Asia/Tokyo", "pt-BR", "Customer since"):
+        for text in ("alice@example.com", "+441632960961", "Local time", "Asia/Tokyo", "pt-BR", "Customer since"):
             assert text in staff.text
+        details = staff.reply.raw.decode().partition('class="customer-details"')[2].partition("</details>")[0]
+        assert 'class="avatar' in details and "<h2><bdi>Alice" in details
         customer = Browser(application).signed_in(alice)
         assert customer.open(f"/console/chats/{chat}").status == 200
         assert "Customer since" not in customer.text

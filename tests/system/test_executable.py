@@ -95,7 +95,9 @@ def test_executable_contains_pages_and_demo_but_no_build_paths(name: str) -> Non
     for kind in ("static", "templates"):
         for file in (ROOT / kind).rglob("*"):
             if file.is_file():
-                assert f"service/{kind}/{file.relative_to(ROOT / kind)}" in names
+                path = f"service/{kind}/{file.relative_to(ROOT / kind)}"
+                assert path in names
+                assert (f"{path}.gz" in names) == (kind == "static")
     assert {"service/demo/records.jsonl", "service/demo/records.jsonl.NOTICE.txt", "LICENSE"} <= set(names)
     assert not holds_root
     assert executable.stat().st_size <= LARGEST[name]
