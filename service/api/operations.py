@@ -43,7 +43,7 @@ transaction that it may share with other requests, so it only executes statement
 HANDLER_PARAMETERS = frozenset({"caller", "request_info", "settings", "operations", "query", "body"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Operation:
     """An operation, as declared."""
 

@@ -27,29 +27,38 @@ _STATIC_FILES = assets.static_files()
 
 def build_app(operations: Iterable[Operation], settings: Settings) -> Middleware:
     """The WSGI application for some operations. Raises TypeError where two have the same route or name."""
-    router = bottle.Router()
-    static = functools.partial(without_transaction, functools.partial(send_static, settings=settings))
-    router.add(r"/static/<name:path><:re:\Z>", "GET", static)
-    operations, taken = tuple(operations), set[object]()
+    router = make_router(operations := tuple(operations))
     metrics.shared.name_operations(operation.name for operation in operations)
-    for operation in operations:
-        claims = {operation.name, (operation.method, re.sub(r"{\w+}", "{}", operation.full_path))}
-        if taken & claims:
-            raise TypeError(f"{operation.method} {operation.full_path} ({operation.name}) is declared twice")
-        taken |= claims
-        rule = re.sub(r"{(\w+)}", r"<\1>", operation.full_path)
-        end = r"<:re:\Z>" if "<" in rule else ""  # Bottle's own end of a rule also matches before a final newline
-        router.add(rule + end, operation.method, endpoint_of(operation, settings, operations))
+    endpoints = {operation.name: endpoint_of(operation, settings, operations) for operation in operations}
+    static = functools.partial(without_transaction, send_static, settings=settings)
 
     def find(method: str, path: str) -> Route:
         try:
-            endpoint, identifiers = router.match({"REQUEST_METHOD": method, "PATH_INFO": path})
+            operation, identifiers = router.match({"REQUEST_METHOD": method, "PATH_INFO": path})
         except bottle.HTTPError as error:
-            respond = functools.partial(not_routed, error=error, settings=settings)
-            return Route(path, functools.partial(without_transaction, respond))
-        return Route(path, functools.partial(endpoint, identifiers=identifiers), getattr(endpoint, "operation", None))
+            return Route(path, functools.partial(without_transaction, not_routed, error=error, settings=settings))
+        endpoint = endpoints[operation.name] if operation else static
+        return Route(path, functools.partial(endpoint, identifiers=identifiers), operation)
 
     return Middleware(find, settings)
+
+
+@functools.lru_cache(maxsize=2)
+def make_router(operations: tuple[Operation, ...]) -> bottle.Router:
+    """The router that finds an operation, or None for a static file. It is the same for all settings.
+
+    Raises TypeError where two operations have the same route or name.
+    """
+    router, taken = bottle.Router(), dict[object, Operation]()
+    router.add(r"/static/<name:path><:re:\Z>", "GET", None)
+    for operation in operations:
+        for claim in (operation.name, (operation.method, re.sub(r"{\w+}", "{}", operation.full_path))):
+            if taken.setdefault(claim, operation) is not operation:
+                raise TypeError(f"{operation.method} {operation.full_path} ({operation.name}) is declared twice")
+        rule = re.sub(r"{(\w+)}", r"<\1>", operation.full_path)
+        # Bottle's own end of a rule also matches before a final newline.
+        router.add(rule + (r"<:re:\Z>" if "<" in rule else ""), operation.method, operation)
+    return router
 
 
 def without_transaction(
