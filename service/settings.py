@@ -21,6 +21,11 @@ _SITE = re.compile(
 )
 _URL = re.compile(r"([a-z]+://)(?:([^/?#@:]*)(:[^/?#@]*)?@)?([^/?#@]*(?:/[^/?#@]*)?)(\?[^@]*)?", re.DOTALL)
 _LISTEN = re.compile(r"unix:(/.+)|(?:\[([0-9A-Fa-f:.]+)]|([^:\[\]/]+)):([0-9]{1,5})", re.DOTALL)
+_SMTP = re.compile(
+    r"smtps?://(?:([^:/?#\s]+)@)?(?:\[([0-9a-f:.]+)]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?)(?::([1-9][0-9]{0,4}))?/?",
+    re.ASCII | re.IGNORECASE,
+)
+_MAILBOX = re.compile(r"(?:(?P<name>[^<>@\"]*)<)?(?P<address>[\w.!#$%&'*+/=?^`{|}~-]+@[\w.-]*\w)(?(name)>)")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 HIDDEN = "********"  # shown in place of a secret
@@ -90,6 +95,35 @@ def short_text(text: str) -> str:
     return text
 
 
+def smtp_url(text: str) -> str:
+    """The URL of an SMTP server. Raises ValueError with the expected form, but without the text."""
+    match = _SMTP.fullmatch(text)
+    try:
+        if not match or int(match[3] or 0) > 65535 or not text.isascii() or not text.isprintable():
+            raise ValueError
+        if match[2]:
+            ipaddress.IPv6Address(match[2])
+    except ValueError:
+        raise ValueError(
+            "smtps:// or smtp://, a host and maybe a user and a port, such as smtps://user@mail.example, without the"
+            " password, which is CX_SMTP_PASSWORD"
+        ) from None
+    return text
+
+
+def mailbox(text: str) -> str:
+    """An e-mail address with or without a name. Raises ValueError with the expected form for any other text."""
+    if not _MAILBOX.fullmatch(text) or not text.isprintable():
+        raise ValueError("an e-mail address, or a name and one, such as Support <support@chat.example>")
+    return text
+
+
+def split_mailbox(text: str) -> tuple[str, str]:
+    """The name and the address of a mailbox."""
+    name, _, address = text.rpartition("<")
+    return name.strip(), address.rstrip(">")
+
+
 Value = TypeVar("Value")
 SettingValue: TypeAlias = Any  # or of an option of its flag; dataclasses and argparse give no types for these
 
@@ -139,6 +173,13 @@ class Settings:
     )
     assistant_model: str = _setting("", "name of the assistant's model")
     assistant_key: str = _setting("", "API key of the assistant", secret=True)
+    smtp: str = _setting(
+        "",
+        "URL of the server that sends e-mails, such as smtps://user@mail.example, or smtp:// with STARTTLS",
+        read=smtp_url,
+    )
+    smtp_password: str = _setting("", "password of the user of the SMTP server", secret=True)
+    mail_from: str = _setting("", "sender of e-mails, such as Support <support@chat.example>", read=mailbox)
     name: str = _setting("", "name of the installation on its pages", read=short_text)
     accent: str = _setting("", "accent colour of the pages, such as #0b6e5f", read=colour)
     logo: str = _setting("", "file with the logo of the installation: JPEG, PNG or WebP")

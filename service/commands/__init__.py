@@ -32,6 +32,7 @@ COMMANDS = {
     "migrate": ("maintenance", "update the database schema"),
     "purge": ("maintenance", "erase message content permanently, also from the database file"),
     "client": ("client", "use a service from the command line, signed in through a browser"),
+    "mail": ("mail", "send a test e-mail"),
     "healthcheck": ("health", "check that a running service is ready; exit status 0 means ready"),
     "routes": ("describe", "list all operations"),
     "openapi": ("describe", "print the OpenAPI 3.1 document"),
@@ -48,6 +49,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "completion": ("log_level",),
     "man": ("log_level",),
     "copy": ("log_level",),
+    "mail": ("smtp", "mail_from", "public_url", "log_level"),
     "healthcheck": ("host", "port", "listen", "log_level"),
 }  # of the commands that do not use DEFAULT_SETTINGS
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import bottle
 
 from service import assets, db, translation
-from service.api.parameter_types import HtmlPage, Redirect, RequestInfo
+from service.api.parameter_types import HtmlPage, Redirect, RequestInfo, TemplateValue
 from service.branding import UNSET, branding_of
 from service.console import sign_in
 from service.console.labels import capitalized_label, label_of
@@ -48,15 +48,20 @@ def page_response(status: int, page: HtmlPage | Redirect, settings: Settings) ->
     if isinstance(page, Redirect):
         return Response(303, b"", {**HEADERS, "Location": page.location} | _cookie(page))
     brand = branding_of(settings, page.branding)
-    language = translation.current_language()
-    direction = "rtl" if language in translation.RIGHT_TO_LEFT else "ltr"
-    values = _FUNCTIONS | {"brand": brand, "language": language, "direction": direction} | page.values
-    html = bottle.template(page.template, template_lookup=_TEMPLATES, **values)
+    html = render(page.template, brand=brand, **page.values)
     policy = POLICY.format(style=brand.style_source and f" {brand.style_source}") + (SCRIPTS if page.scripted else "")
     headers = {**HEADERS, "Content-Security-Policy": policy} | _cookie(page)
     if page.error:
         return Response(page.error.status, html.encode(), headers | page.error.headers)
     return Response(status, html.encode(), headers)
+
+
+def render(template: str, **values: TemplateValue) -> str:
+    """The text of a template, in the language of `translation.use`."""
+    language = translation.current_language()
+    direction = "rtl" if language in translation.RIGHT_TO_LEFT else "ltr"
+    values = _FUNCTIONS | {"language": language, "direction": direction} | values
+    return str(bottle.template(template, template_lookup=_TEMPLATES, **values))
 
 
 def error_response(

@@ -51,7 +51,7 @@ def test_every_command_has_help(name: str, cx: Callable[..., Outcome]) -> None:
     status, output, errors = cx(name, "--help")
     assert (status, errors) == (0, "")
     assert output.startswith(f"usage: cx-service {name}")
-    assert "--data" in output or name in ("serve", "user", "healthcheck", "client", "completion", "man")
+    assert "--data" in output or name in ("serve", "user", "healthcheck", "client", "completion", "mail", "man")
 
 
 @pytest.mark.parametrize("action", ["add", "list", "show", "edit", "role", "password", "disable", "enable", "delete"])
@@ -397,10 +397,10 @@ NEEDS_A_DATABASE = [
     ("copy", "--from", "DATABASE", "--to", "COPY"),
 ]
 CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("app", "add"), ("restore",)]
-WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "user"}
+WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "mail", "user"}
 WITHOUT_A_DATABASE = [
     *(("client",), ("config",), ("completion", "bash"), ("man",)),
-    *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",)),
+    *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",), ("mail", "test")),
 ]
 
 

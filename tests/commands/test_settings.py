@@ -18,6 +18,7 @@ from service.settings import (
     is_secret,
     read_settings,
     shown_default,
+    split_mailbox,
     variable,
 )
 from tests.support.paths import ROOT
@@ -50,6 +51,10 @@ def other_value(setting: "dataclasses.Field[Any]", number: int) -> tuple[str, An
         return f"60{number}", f"60{number}"
     if setting.name == "accent":
         return f"#00000{number}", f"#00000{number}"
+    if setting.name == "smtp":
+        return f"smtp://{number}.example", f"smtp://{number}.example"
+    if setting.name == "mail_from":
+        return f"{number}@chat.example", f"{number}@chat.example"
     text = f"https://{number}.example"
     return text, (text,) if isinstance(setting.default, tuple) else text
 
@@ -294,3 +299,58 @@ def test_invalid_variable_is_one_line_and_status_1(
     done = start("routes", CX_PORT="eighty")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == b"cx-service: CX_PORT must be a whole number, not 'eighty'\n"
+
+
+class TestMailSettings:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "smtps://mail.example",
+            "smtp://localhost:25",
+            "SMTP://bot@[::1]:2525/",
+            "smtps://bot%40chat.example@mail.example:465",
+            "smtps://bot@chat.example@mail.example",
+        ],
+    )
+    def test_url_of_a_server(self, url: str) -> None:
+        assert read("--smtp", url).smtp == url
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "mail.example",
+            "https://mail.example",
+            "smtp://",
+            "smtp://bot:hush@mail.example",
+            "smtp://mail.example/path",
+            "smtp://mail.example?a=1",
+            "smtp://mail.example:0",
+            "smtp://mail.example:65536",
+            "smtp://[::1::]",
+            "smtp://b\xfcro@mail.example",
+            "smtp://mail.example\n",
+        ],
+    )
+    def test_other_url_is_refused_without_being_shown(self, url: str) -> None:
+        with pytest.raises(ValueError, match="^--smtp must be smtps:// or smtp://") as caught:
+            read("--smtp", url)
+        assert "hush" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "parts"),
+        [
+            ("a@chat.example", ("", "a@chat.example")),
+            ("<a@chat.example>", ("", "a@chat.example")),
+            ("Shop, Nord <a+b@b\xfccher.example>", ("Shop, Nord", "a+b@b\xfccher.example")),
+        ],
+    )
+    def test_sender_has_a_name_or_none(self, text: str, parts: tuple[str, str]) -> None:
+        assert split_mailbox(read("--mail-from", text).mail_from) == parts
+
+    @pytest.mark.parametrize(
+        "text",
+        ["chat.example", "a@", "Shop a@chat.example", "<a@b", "a@b>", "A <a@b> x", '"A" <a@b>', "A\n<a@b>", "a@b, c@d"],
+    )
+    def test_other_sender_is_refused(self, text: str) -> None:
+        with pytest.raises(ValueError, match="^CX_MAIL_FROM must be an e-mail address, or a name and one"):
+            read(CX_MAIL_FROM=text)

@@ -717,6 +717,7 @@ OTHER_COMMANDS = {
         "doctor",
         "upgrade",
         "healthcheck",
+        "mail",
         "client",
         "config",
         "audit",
