@@ -11,12 +11,13 @@ from msgspec import Struct
 from service import clock
 from service.db import Query, compiled, is_unavailable, write
 from service.errors import InvalidToken, Unauthenticated
-from service.models import AuditLog, LoginSession, User
+from service.models import AuditLog, Delivery, LoginSession, User
 from service.models.callers import Caller
 from service.settings import Settings
 from service.signing import sign, verify
 
 PREFIX = {"access": "cxa_", "refresh": "cxr_"}
+MEMORY = 30 * clock.DAY  # for which expired login sessions are kept, to recognise their programs
 REUSE_PERIOD = 10 * clock.SECOND  # the previous refresh token remains valid: for two tabs, or a lost response
 
 
@@ -38,10 +39,17 @@ def create_token_session(user_id: str, settings: Settings, label: str = "", **co
 
 
 def create_session(user_id: str, lifetime: int, label: str, **columns: object) -> LoginSession:
-    """Create a login session with a lifetime in milliseconds, and delete the expired sessions of the user."""
-    now = clock.now()
-    LoginSession.delete().where(LoginSession.user_id == user_id, LoginSession.expires_at <= now).execute()
-    session = LoginSession.create(user_id=user_id, expires_at=now + lifetime, label=label[:200], **columns)
+    """Create a login session with a lifetime in milliseconds, and delete the expired sessions of the user.
+
+    Queues an e-mail about it if the user has signed in before, but not from such a program.
+    """
+    now, label = clock.now(), label[:200]
+    is_new = Delivery.is_configured("email") and LoginSession.is_from_new_program(user_id, label)
+    expired = LoginSession.expires_at <= now - (MEMORY if Delivery.is_configured("email") else 0)
+    LoginSession.delete().where(LoginSession.user_id == user_id, expired).execute()
+    session = LoginSession.create(user_id=user_id, expires_at=now + lifetime, label=label, **columns)
+    if is_new and session.kind != "client":  # which a signed-in user has approved
+        Delivery.add("email", "login", user_id=user_id, payload={"login_session_id": session.id})
     scopes = None if session.scopes is None else session.scopes.split()
     details = {"login": session.id, "by": session.kind, "install": session.install_id, "scopes": scopes}
     AuditLog.record("login", user_id, user_id, **details)

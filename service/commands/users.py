@@ -10,6 +10,7 @@ import msgspec
 
 from service import db, validators
 from service.api.schemas import BodyColumns
+from service.auth import account_mail
 from service.auth.passwords import hash_password
 from service.clock import read_uuid
 from service.commands import Stop, add_actions
@@ -22,7 +23,7 @@ from service.models import App, User
 from service.models.audit_log import OPERATOR
 from service.models.user_deletion import delete_user
 from service.models.users import ROLES, Account
-from service.settings import Settings
+from service.settings import Settings, add_flags
 
 NAMES = BodyColumns(User, "first_name", "last_name", "display_name", partial=True)
 PAGE_SIZE = 500  # users of a list that are read at once
@@ -33,6 +34,10 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     add = add_action("add", "add a user; prompts for the password, or reads it from standard input", add_user)
     add.add_argument("email")
     add.add_argument("--role", choices=ROLES, default="user")
+    invitation = add_action("invite", "add a user, who gets an e-mail with a link to choose a password", invite_user)
+    add_flags(invitation, "smtp", "mail_from", "public_url")
+    invitation.add_argument("email")
+    invitation.add_argument("--role", choices=ROLES, default="user")
     listing = add_action("list", "list the users", list_users)
     listing.add_argument("--search", metavar="TEXT", default="", help="text to find in e-mail address and names")
     listing.add_argument("--role", choices=ROLES)
@@ -50,9 +55,9 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
         action.add_argument("email")
     role.add_argument("role", choices=ROLES)
     listing.add_argument("--app", metavar="ID", default="", help="identifier of the app of agents")
-    for action in (add, edit, role):
+    for action in (add, invitation, edit, role):
         action.add_argument("--app", metavar="ID", help="identifier of the app that an agent works for")
-    for action in (add, edit):
+    for action in (add, invitation, edit):
         for name in NAMES.columns:
             action.add_argument(f"--{name.replace('_', '-')}", metavar="TEXT", default=argparse.SUPPRESS)
     for action in (listing, show):
@@ -61,18 +66,31 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 def add_user(flags: argparse.Namespace, settings: Settings) -> None:
     """Adds a user, and prints the identifier."""
-    email = validators.email_address(flags.email)
     with _errors_of_models():
-        names = _read_names(flags)
-        _prepare(settings, create=True)
-        if User.by_email(email):
-            raise Stop(f"the user {email} already exists")
-        app_id = _read_app(flags)
-        if flags.role == "agent" and not app_id:
-            raise Stop("an agent needs an app: use --app ID")
-        password_hash = _read_password_hash()
-        user = User.add(OPERATOR, email=email, password_hash=password_hash, role=flags.role, app_id=app_id, **names)
+        columns = _read_new_user(flags, settings)
+        user = User.add(OPERATOR, password_hash=_read_password_hash(), **columns)
     print(user.id)
+
+
+def invite_user(flags: argparse.Namespace, settings: Settings) -> None:
+    """Adds a user without a password, queues an e-mail, and prints the identifier."""
+    if not settings.smtp:
+        raise Stop("e-mail is not configured: --smtp is not set")
+    with _errors_of_models():
+        user = account_mail.invite(OPERATOR, **_read_new_user(flags, settings))
+    print(user.id)
+
+
+def _read_new_user(flags: argparse.Namespace, settings: Settings) -> dict[str, SqlValue]:
+    """Returns the columns of a user to add, and opens the database."""
+    email, names = validators.email_address(flags.email), _read_names(flags)
+    _prepare(settings, create=True)
+    if User.by_email(email):
+        raise Stop(f"the user {email} already exists")
+    app_id = _read_app(flags)
+    if flags.role == "agent" and not app_id:
+        raise Stop("an agent needs an app: use --app ID")
+    return {"email": email, "role": flags.role, "app_id": app_id, **names}
 
 
 def list_users(flags: argparse.Namespace, settings: Settings) -> None:

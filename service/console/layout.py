@@ -42,6 +42,7 @@ SUCCESS_MESSAGES = {
     "feed_revoked": gettext_noop("Calendar address revoked."),
     "given_back": gettext_noop("Given back to the bot."),
     "granted": gettext_noop("Access granted."),
+    "invited": gettext_noop("User invited by e-mail."),
     "moved": gettext_noop("Status changed."),
     "password": gettext_noop("Password changed. All other sessions are signed out."),
     "picture": gettext_noop("Picture updated."),
@@ -58,6 +59,8 @@ SUCCESS_MESSAGES = {
     "thanks": gettext_noop("Thank you! Your feedback has arrived."),
     "unpinned": gettext_noop("Unpinned."),
     "user_added": gettext_noop("User added."),
+    "verification_sent": gettext_noop("An e-mail with a link is on its way to you."),
+    "verified": gettext_noop("Your e-mail address is verified."),
     "unread": gettext_noop("Marked as unread."),
 }
 

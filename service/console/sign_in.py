@@ -9,7 +9,7 @@ from service.api.parameter_types import MAX_PARAMETERS, HtmlPage, RequestInfo, T
 from service.auth import browser_sessions, csrf, first_admin, tokens
 from service.console.cookies import delete_cookie, read_cookie, set_cookie
 from service.errors import ApiError, Unauthenticated
-from service.models import User
+from service.models import Delivery, User
 from service.models.callers import Caller
 from service.translation import gettext
 
@@ -111,6 +111,7 @@ def form_page(
         value = secrets.token_urlsafe(16)
         cookie = set_cookie(request_info, FORM_COOKIE, value)
     values |= {"csrf_token": csrf.make_cookie_token(value), "has_admin": not first_admin.is_missing()}
+    values["sends_mail"] = Delivery.is_configured("email")
     return HtmlPage(template, values, cookie=cookie, error=error)
 
 

@@ -76,6 +76,18 @@ class InvalidSetupLink(BadRequest):
     code = "invalid_setup_link"
 
 
+class InvalidMailLink(BadRequest):
+    """This link is not valid: it was used, or it has expired. Request a new e-mail."""
+
+    code = "invalid_mail_link"
+
+
+class MailNotConfigured(NotFound):
+    """This service does not send e-mails."""
+
+    code = "mail_not_configured"
+
+
 class StaleForm(BadRequest):
     """This page was open for too long, or the form was sent from another site; go back and try again."""
 

@@ -85,9 +85,9 @@ class RateLimited(ApiError):
     status = 429
     code = "rate_limited"
 
-    def __init__(self, seconds: int) -> None:
+    def __init__(self, seconds: int, detail: str = "") -> None:
         """`seconds` until the next attempt is accepted."""
-        super().__init__(headers={"Retry-After": str(max(1, seconds))})
+        super().__init__(detail, headers={"Retry-After": str(max(1, seconds))})
 
 
 class HeadersTooLarge(ApiError):

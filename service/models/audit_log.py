@@ -36,6 +36,8 @@ Kind = Literal[
     "refresh_token_reused",
     "code_reused",
     "password_changed",
+    "password_reset",
+    "email_verified",
     "consent_approved",
     "consent_denied",
     "data_share_created",

@@ -91,6 +91,11 @@ class Delivery(Leased, Table):
         cls.configured = tuple(dict.fromkeys(targets))
 
     @classmethod
+    def is_configured(cls, channel: Channel) -> bool:
+        """Return whether deliveries through a channel are queued."""
+        return any(found == channel for found, _ in cls.configured)
+
+    @classmethod
     def add(
         cls,
         channel: Channel,

@@ -1,5 +1,6 @@
 """Login sessions, and the failed login attempts that throttling counts."""
 
+import re
 from typing import Literal, Self, get_args
 
 import msgspec
@@ -66,6 +67,13 @@ class LoginSession(Table):
     def is_open(cls, now: SqlValue = None) -> peewee.Expression:
         """Return the condition that a login session has neither ended nor expired."""
         return cls.ended_at.is_null() & (cls.expires_at > (now or clock.now()))
+
+    @classmethod
+    def is_from_new_program(cls, user_id: str, label: str) -> bool:
+        """Return whether a user has login sessions, but none with this label; versions in labels are not compared."""
+        labels = cls.select(cls.label).where(cls.user_id == user_id).distinct()
+        known = {_without_versions(row.label) for row in labels}
+        return bool(known) and _without_versions(label) not in known
 
     @classmethod
     def end_install(cls, user_id: str, install_id: str) -> list[str]:
@@ -175,6 +183,11 @@ class LoginSession(Table):
 
 
 LoginSession.add_index(LoginSession.ended_at, name="login_session_ended", where=LoginSession.ended_at.is_null(False))
+
+
+def _without_versions(label: str) -> str:
+    """Return a user agent without digits: an update of a browser does not make another one of it."""
+    return re.sub(r"[0-9][0-9._]*", "", label)
 
 
 @compiled

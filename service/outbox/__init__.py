@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from service.models import Delivery
+from service.outbox.email import EmailTransport
+from service.outbox.smtp import mail_server_of
 from service.outbox.transport import Transport
 from service.outbox.worker import DeliveryWorker
 from service.queue_worker import running
@@ -13,7 +15,7 @@ from service.settings import Settings
 
 def transports_of(settings: Settings) -> Sequence[Transport]:
     """Return the configured transports. Raises ValueError with a sentence for the operator."""
-    return ()
+    return [EmailTransport(settings)] if mail_server_of(settings) else []
 
 
 def configure(settings: Settings) -> None:

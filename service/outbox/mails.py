@@ -17,10 +17,11 @@ MAX_SUBJECT = 150  # characters
 
 
 class Item(NamedTuple):
-    """A title and a text below it, such as those of a notification."""
+    """A title, and a text and a time below it, such as those of a notification."""
 
     title: str
     text: str = ""
+    time: str = ""
 
 
 class Content(NamedTuple):
@@ -73,7 +74,7 @@ def _address(address: str, name: str = "") -> Address:
 
 def _text(content: Content, name: str) -> str:
     parts = [*content.paragraphs]
-    parts += ["\n".join(filter(None, (one_line(item.title), item.text))) for item in content.items]
+    parts += ["\n".join(filter(None, (one_line(item.title), item.text, item.time))) for item in content.items]
     parts += [f"{content.label}:\n{content.link}"] * bool(content.link)
     parts += content.notes
     parts += [f"{gettext('Unsubscribe')}:\n{content.unsubscribe_link}"] * bool(content.unsubscribe_link)

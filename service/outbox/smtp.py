@@ -22,7 +22,7 @@ from service.outbox.transport import DeliveryError
 from service.settings import Settings, split_mailbox
 
 TIMEOUT = 20.0  # seconds, for connecting and for each reply
-DEADLINE = 60.0  # seconds, for a mail
+DEADLINE = 45.0  # seconds, for all replies to a mail; with the connection less than `worker.LEASE`
 MAX_REPLY = 300  # characters of an error
 DEFAULT_PORTS = {"smtps": 465, "smtp": 587}  # RFC 8314, section 3.3; RFC 6409, section 3.1
 UNAUTHENTICATED = (530, 535, 538)  # replies to MAIL that concern the settings, not the mail (RFC 4954, section 6)
@@ -89,6 +89,8 @@ class MailServer:
         self._user, self._password = unquote(parts.username or ""), settings.smtp_password
         if not settings.mail_from or not settings.public_url:
             raise ValueError("--smtp needs --mail-from, and --public-url for the links in e-mails")
+        if settings.documented_only:
+            raise ValueError("--smtp needs the pages of its links, which --documented-only turns off")
         if bool(self._user) != bool(self._password):
             raise ValueError("a user in --smtp and CX_SMTP_PASSWORD need each other")
         if not (self._user + self._password).isascii() or not self._user.isprintable():

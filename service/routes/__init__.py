@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from service.api.operations import Operation
 from service.routes import (
+    account_mail,
     announcements,
     api_reference,
     apps,
@@ -65,6 +66,7 @@ PARTS = (
     announcements.routes,
     users.routes,
     users.admin,
+    account_mail.account,
     data_shares.routes,
     feedback.routes,
     events.routes,
@@ -75,6 +77,7 @@ PARTS = (
     health.routes,
     sign_in.routes,
     setup.routes,
+    account_mail.routes,
     console_chats.routes,
     images.console,
     console_updates.routes,

@@ -396,7 +396,7 @@ NEEDS_A_DATABASE = [
     ("backup", "BACKUP"),
     ("copy", "--from", "DATABASE", "--to", "COPY"),
 ]
-CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("app", "add"), ("restore",)]
+CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("user", "invite"), ("app", "add"), ("restore",)]
 WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "mail", "user"}
 WITHOUT_A_DATABASE = [
     *(("client",), ("config",), ("completion", "bash"), ("man",)),

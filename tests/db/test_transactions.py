@@ -85,7 +85,8 @@ REFUSED = {
     "sign_in_browser",
     "change_backups",
     "download_backup",
-}  # a valid request needs a page or a code from an earlier request, or a backup
+    *("request_email_verification", "request_new_password", "set_new_password", "unsubscribe_user", "verify_email"),
+}  # a valid request needs a page or a code from an earlier request, a backup or e-mail
 
 SEPARATE = (
     "change_password",

@@ -327,7 +327,10 @@ def test_original_requests_are_valid(sample_service: SampleService) -> None:
         "answer_device": 400,
         "change_backups": 404,
         "download_backup": 404,
-    }  # codes are valid only once, and there are an admin and no backup
+        **dict.fromkeys(("show_verification", "verify_email", "show_unsubscription", "unsubscribe_user"), 400),
+        **dict.fromkeys(("show_new_password", "set_new_password", "request_new_password"), 400),
+        **dict.fromkeys(("show_forgotten_password", "request_email_verification"), 404),
+    }  # codes and links are valid only once, and there are an admin, no backup and no e-mail
     for request in sample_service.installation.requests():
         with rolled_back(request.operation.name):
             status = sample_service.send(request).status

@@ -570,6 +570,7 @@ class TestActions:
         tested_below = {"install_replaced"}  # written together with a login
         elsewhere = {"backup_created", "backup_downloaded", "backup_deleted"}  # tests/console/test_backups.py
         elsewhere |= {"branding_changed"}  # tests/console/test_branding.py
+        elsewhere |= {"email_verified", "password_reset"}  # tests/routes/test_account_mail.py
         assert {kind for kind, _ in ACTIONS.values()} == set(KINDS) - tested_below - elsewhere
 
     def test_include_the_replacement_of_a_login_session_of_an_install(self, scene: Scene) -> None:
@@ -658,13 +659,18 @@ REFUSED = {
     "create_first_admin",
     "exchange_code",
     "sign_in_browser",
+    "set_new_password",
+    "verify_email",
     "change_backups",
     "download_backup",
-}  # invalid there without a form or a backup; ACTIONS and tests/console/test_backups.py have them
+}  # invalid there without a form, a link or a backup; ACTIONS and the tests of these have them
 NOT_AUDITED = {  # operations that change no permissions
     *(
         "authorize_device",
         "refresh_tokens",
+        "request_email_verification",
+        "request_new_password",
+        "unsubscribe_user",
         "check_data_share",
         "begin_chat",
         "change_chat",
@@ -752,7 +758,7 @@ class TestEveryOperation:
         parser = argparse.ArgumentParser()
         users.add_arguments("user", parser)
         (actions,) = (set(action.choices) for action in parser._actions if isinstance(action.choices, dict))
-        assert actions == {"add", "list", "show", "edit", "role", "password", "disable", "enable", "delete"}
+        assert actions == {"add", "list", "show", "edit", "role", "password", "disable", "enable", "delete", "invite"}
 
 
 class TestErrors:

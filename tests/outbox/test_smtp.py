@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from email.message import EmailMessage
+from typing import Any
 
 import pytest
 
@@ -294,10 +295,14 @@ class TestSettings:
                 "the user in --smtp and CX_SMTP_PASSWORD must consist of ASCII characters",
             ),
             ({"mail_from": "a@x..y"}, "--mail-from: not an address that e-mail can be sent to"),
+            (
+                {"documented_only": True},
+                "--smtp needs the pages of its links, which --documented-only turns off",
+            ),
             ({"smtp": ""}, "--mail-from and CX_SMTP_PASSWORD need --smtp"),
         ],
     )
-    def test_that_do_not_fit_together_are_an_error(self, changes: dict[str, str], error: str) -> None:
+    def test_that_do_not_fit_together_are_an_error(self, changes: dict[str, Any], error: str) -> None:
         settings = dataclasses.replace(SETTINGS, smtp="smtp://localhost")
         with pytest.raises(ValueError) as caught:
             mail_server_of(dataclasses.replace(settings, **changes))

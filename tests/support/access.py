@@ -200,6 +200,7 @@ ROWS = Rows(
         "update_profile": Row(roles(200), "profile", "own", {"last_name": "New", "role": "admin", **HERS}, AS_ALICE),
         "get_settings": Row(roles(200), "profile:read", query=AS_ALICE),
         "update_settings": Row(roles(200), "profile", "own", {"chat_language": "de", **HERS}, AS_ALICE),
+        "request_email_verification": Row(roles((404, "mail_not_configured")), "account", query=AS_ALICE),
         "list_users": Row(roles(FORBIDDEN, admin=200), "account:read", query=AS_ALICE),
         "create_user": Row(
             roles(FORBIDDEN, admin=201),
@@ -252,6 +253,17 @@ ROWS = Rows(
         "show_sign_in": Row(every_role(200), None),
         "show_setup": Row(every_role(400), None),  # there is an admin
         "create_first_admin": Row(every_role(400), None, body={"csrf_token": "{csrf_token}"}),
+        **dict.fromkeys(
+            ("show_verification", "verify_email", "show_unsubscription", "unsubscribe_user", "show_new_password"),
+            Row(every_role(400), None, query="token={csrf_token}"),
+        ),
+        "show_forgotten_password": Row(every_role(404), None),  # without e-mail; see test_account_mail.py
+        "request_new_password": Row(every_role(400), None, body={"email": "{email}", "csrf_token": "{csrf_token}"}),
+        "set_new_password": Row(
+            every_role(400),
+            None,
+            body={"token": "{csrf_token}", "new_password": PASSWORD, "csrf_token": "{csrf_token}"},
+        ),
         "sign_in_browser": Row(
             every_role(400), None, body={"email": "{email}", "password": PASSWORD, "csrf_token": "{csrf_token}"}
         ),

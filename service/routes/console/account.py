@@ -10,11 +10,11 @@ from service import pictures, translation, validators
 from service.api.operations import KIB, MAX_FORM, Routes
 from service.api.parameter_types import Cursor, HtmlPage, PictureFile, Redirect, RequestInfo, Upload
 from service.api.schemas import BodyColumns
-from service.auth import credentials, passwords
+from service.auth import account_mail, credentials, passwords
 from service.console import display_names, layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUuid
-from service.errors import InvalidBody, NotFound
-from service.models import Avatar, LoginSession, User
+from service.errors import InvalidBody, MailNotConfigured, NotFound
+from service.models import Avatar, Delivery, LoginSession, User
 from service.models.callers import Caller
 from service.settings import Settings
 from service.translation import gettext, ngettext
@@ -76,9 +76,9 @@ class AccountQuery(Struct):
 
 
 class AccountForm(ConsoleForm, kw_only=True):
-    """A new password, a login session to end, or the removal of the profile picture."""
+    """A new password, a login session to end, the removal of the profile picture, or a verification of the address."""
 
-    act: Literal["password", "end", "revoke", "remove_picture"]
+    act: Literal["password", "end", "revoke", "remove_picture", "verify"]
     id: OptionalUuid = ""
     current_password: str = ""
     new_password: str = ""
@@ -110,6 +110,7 @@ def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO
         current=current,
         zones=sorted(validators.time_zones()),
         languages=own | translation.LANGUAGES,
+        sends_mail=Delivery.is_configured("email"),
         failure=failure,
     )
 
@@ -183,17 +184,22 @@ def account_page(caller: Caller, query: AccountQuery, failure: FormFailure = NO_
         failure=FormFailure(failure.error),  # without the values: a page never contains a password
         clip=layout.clip,
         client_name=display_names.client_name,
+        is_verified=User.get_by_id(caller.id).is_verified,
+        sends_mail=Delivery.is_configured("email"),
         min_password_length=passwords.MIN_LENGTH,
     )
 
 
-@routes.post("/console/account", statuses=(303, 400, 401, 404), max_body=MAX_FORM)
+@routes.post("/console/account", statuses=(303, 400, 401, 404), max_body=MAX_FORM, errors=(MailNotConfigured,))
 @layout.form_handler(account_page, AccountQuery)
 def change_account(caller: Caller, body: AccountForm, request_info: RequestInfo, settings: Settings) -> Redirect:
     """Change your password, end a login session, or remove the profile picture."""
     if body.act == "remove_picture":
         Avatar.remove_for(caller.id)
         return Redirect("/console/picture?done=removed")
+    if body.act == "verify":
+        sent = account_mail.request_verification(caller, request_info.address)
+        return Redirect(f"/console/account?done={'verification_sent' if sent else 'verified'}")
     if body.act == "password":
         if not passwords.MIN_LENGTH <= len(body.new_password) <= passwords.MAX_LENGTH:
             raise InvalidBody(

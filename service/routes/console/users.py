@@ -8,13 +8,13 @@ from msgspec import Meta, Struct
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Cursor, HtmlPage, Redirect
 from service.api.schemas import BodyColumns
-from service.auth import credentials, passwords
+from service.auth import account_mail, credentials, passwords
 from service.console import display_names, layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUuid
 from service.db import Position
-from service.errors import AppNotFound, InvalidBody, LastAdmin, UserExists
+from service.errors import AppNotFound, InvalidBody, LastAdmin, MailNotConfigured, UserExists
 from service.fields import SqlValue
-from service.models import App, LoginSession, User
+from service.models import App, Delivery, LoginSession, User
 from service.models.callers import Caller
 from service.models.user_deletion import delete_user
 from service.models.users import Role
@@ -55,8 +55,9 @@ class AccountMembers(ConsoleForm, kw_only=True):
 
 
 class NewUserForm(AccountMembers, kw_only=True):
-    """A user to add."""
+    """A user to add, with a password, or to invite."""
 
+    act: Literal["add", "invite"] = "add"
     email: str = ""
     password: str = ""
 
@@ -103,18 +104,28 @@ def users_page(caller: Caller, query: UsersPageQuery, failure: FormFailure = NO_
         app_names={id: profile.name for id, profile in display_names.apps(row["app_id"] for row in rows).items()},
         profiles=display_names.users(row["id"] for row in rows),
         roles={role: gettext(name) for role, name in ROLES.items()},
+        sends_mail=Delivery.is_configured("email"),
         min_password_length=passwords.MIN_LENGTH,
     )
 
 
-@routes.post("/console/users", statuses=(303, 400, 401, 403, 404), max_body=MAX_FORM, errors=(AppNotFound, UserExists))
+@routes.post(
+    "/console/users",
+    statuses=(303, 400, 401, 403, 404),
+    max_body=MAX_FORM,
+    errors=(AppNotFound, MailNotConfigured, UserExists),
+)
 @layout.form_handler(users_page, UsersPageQuery)
 def add_user(caller: Caller, body: NewUserForm) -> Redirect:
     """Add a user (admins only)."""
-    email, columns = credentials.read_email(body.email), read_members(body)
-    password_hash = credentials.hash_new_password(body.password)
-    add = lambda: User.add(caller.id, email=email, password_hash=password_hash, **columns).id  # noqa: E731
-    return Redirect(f"/console/users/{layout.run_once(caller, 'user', replace_password(body), add)}?done=user_added")
+    columns = {"email": credentials.read_email(body.email), **read_members(body)}
+    if body.act == "invite":
+        add = lambda: account_mail.invite(caller.id, **columns).id  # noqa: E731
+    else:
+        columns["password_hash"] = credentials.hash_new_password(body.password)
+        add = lambda: User.add(caller.id, **columns).id  # noqa: E731
+    id, done = layout.run_once(caller, "user", replace_password(body), add), {"invite": "invited"}.get(body.act)
+    return Redirect(f"/console/users/{id}?done={done or 'user_added'}")
 
 
 @routes.get("/console/users/{id}", statuses=(200, 400, 401, 403, 404))
