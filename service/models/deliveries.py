@@ -153,7 +153,9 @@ class Delivery(Leased, Table):
 
         Deliveries that wait for an earlier one of their topic are left out. A claimed delivery is not open any more.
         """
-        due = [cls.get_by_id(id) for (id,) in _due(channel, target, clock.now()).rows()]
+        now = clock.now()
+        rows = [cls.find(id) for (id,) in _due(channel, target, now).rows()]
+        due = [row for row in rows if row and row.due_at <= now]  # others may have been claimed or made meanwhile
         found = cls.claim_first(due, lease, is_open=False, closed_at=peewee.fn.coalesce(cls.closed_at, clock.now()))
         return found and cls.find(found.id)
 

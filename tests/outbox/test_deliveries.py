@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from service import clock, db
-from service.models import Delivery, Notification, User
+from service.models import Delivery, Notification, User, deliveries
 from service.outbox import worker
 from service.outbox.transport import DeliveryError
 from service.outbox.worker import LEASE, DeliveryWorker
@@ -208,6 +208,23 @@ class TestAttempts:
         host_clock.forward(minutes=LEASE / MINUTES)
         work(queued)
         assert bodies(queued) == [["one"]]
+
+    @pytest.mark.parametrize("other", ["claims", "has made"])
+    def test_a_delivery_that_another_worker_claims_during_the_search_is_not_claimed(self, queued, monkeypatch, other):
+        found = deliveries._due
+
+        class Due:
+            def __init__(self, *arguments):
+                self.query = found(*arguments)
+
+            def rows(self):
+                ids = self.query.rows()
+                delivery = Delivery.get()
+                assert delivery.remove() if other == "has made" else delivery.set_due_at(clock.now() + LEASE)
+                return ids
+
+        monkeypatch.setattr(deliveries, "_due", Due)
+        assert queued.claim() is None
 
     def test_notifications_during_an_attempt_are_delivered_later(self, host_clock, queued, agent, session):
         delivery = queued.claim()
