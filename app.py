@@ -28,7 +28,7 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
     """Open the database, migrate its schema, ensure a signing key, and move the clock to the latest stored time.
 
     A missing database is created only with `create`, because commands that only read must not create one.
-    Raises db.DatabaseUnusable, or ValueError for settings of the outbox.
+    Raises db.DatabaseUnusable.
     """
     from service import db, outbox, signing
     from service.db import migrations

@@ -14,6 +14,7 @@ from service.auth import first_admin
 from service.branding import branding_of
 from service.commands import Stop, demo
 from service.http import client_address
+from service.outbox.transports import transports_of
 from service.settings import Settings
 
 log = logging.getLogger("cx.server")
@@ -33,6 +34,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     if flags.demo and settings.address.path and not settings.public_url:
         raise Stop("--demo on a Unix socket needs --public-url")
     assistant_of(settings)  # validates the settings before anything is opened
+    transports_of(settings)
     branding_of(settings)
     client_address.proxy_network(settings.trusted_proxy)
     client_address.metrics_networks(settings.metrics_network)

@@ -10,7 +10,6 @@ import msgspec
 
 from service import db, validators
 from service.api.schemas import BodyColumns
-from service.auth import account_mail
 from service.auth.passwords import hash_password
 from service.clock import read_uuid
 from service.commands import Stop, add_actions
@@ -74,6 +73,8 @@ def add_user(flags: argparse.Namespace, settings: Settings) -> None:
 
 def invite_user(flags: argparse.Namespace, settings: Settings) -> None:
     """Adds a user without a password, queues an e-mail, and prints the identifier."""
+    from service.auth import account_mail
+
     if not settings.smtp:
         raise Stop("e-mail is not configured: --smtp is not set")
     with _errors_of_models():

@@ -1,28 +1,21 @@
-"""The outbox: what delivers e-mails, push notifications and webhooks to the servers that the operator names."""
+"""The outbox: what delivers e-mails, push notifications and webhooks to the servers that the operator names.
 
-import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+This module does not import the transports, because every command imports it, and most deliver nothing.
+"""
+
+from collections.abc import Iterator
 
 from service.models import Delivery
-from service.outbox.email import EmailTransport
-from service.outbox.smtp import mail_server_of
-from service.outbox.transport import Transport
-from service.outbox.worker import DeliveryWorker
-from service.queue_worker import running
+from service.models.deliveries import Channel
 from service.settings import Settings
 
 
-def transports_of(settings: Settings) -> Sequence[Transport]:
-    """Return the configured transports. Raises ValueError with a sentence for the operator."""
-    return [EmailTransport(settings)] if mail_server_of(settings) else []
-
-
 def configure(settings: Settings) -> None:
-    """Queue deliveries for the configured transports from now on. Raises ValueError."""
-    Delivery.configure((transport.channel, transport.target) for transport in transports_of(settings))
+    """Queue deliveries for the configured transports from now on."""
+    Delivery.configure(_targets(settings))
 
 
-def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
-    """A block in which the worker threads run."""
-    return running([DeliveryWorker(transport, stop) for transport in transports_of(settings)], stop)
+def _targets(settings: Settings) -> Iterator[tuple[Channel, str]]:
+    """Yield channel and target of `transports.transports_of`, which also validates the settings."""
+    if settings.smtp:
+        yield "email", ""

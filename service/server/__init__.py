@@ -31,7 +31,7 @@ from service.api.operations import Runs
 from service.assistant.reply_worker import reply_threads
 from service.http.client_address import UNIX
 from service.http.middleware import Middleware
-from service.outbox import delivery_threads
+from service.outbox.transports import delivery_threads
 from service.server.connection import Connection
 from service.server.connection_counts import ConnectionCounts
 from service.server.event_loop import EventLoop

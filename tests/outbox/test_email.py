@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from service import clock, db, translation
+from service import clock, db, outbox, translation
 from service.api.parameter_types import RequestInfo
 from service.auth import mail_links, tokens
 from service.console import sign_in
 from service.models import Delivery, LoginSession, Notification, User
 from service.outbox import email
+from service.outbox.transports import transports_of
+from service.settings import Settings
 from service.translation import use
 from tests.support.client import Client
 from tests.support.mail_server import mail_server
@@ -275,6 +277,13 @@ class TestNewLogins:
         with db.write():
             tokens.create_token_session(alice.user.id, settings, label="laptop", install_id="x", kind="client")
         assert Delivery.select().count() == 0
+
+
+def test_configured_channels_are_those_of_the_transports(application, settings):
+    transports = transports_of(settings)
+    assert [(transport.channel, transport.target) for transport in transports] == list(Delivery.configured)
+    outbox.configure(Settings())
+    assert Delivery.configured == tuple(transports_of(Settings())) == ()
 
 
 class TestFaults:

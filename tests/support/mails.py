@@ -4,7 +4,7 @@ import dataclasses
 import re
 import threading
 
-from service.outbox import transports_of
+from service.outbox.transports import transports_of
 from service.outbox.worker import DeliveryWorker
 from service.settings import Settings
 from tests.support.mail_server import MailServer, Received

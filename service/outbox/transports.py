@@ -1,0 +1,22 @@
+"""The configured transports, and the threads that deliver through them."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from service.outbox.email import EmailTransport
+from service.outbox.smtp import mail_server_of
+from service.outbox.transport import Transport
+from service.outbox.worker import DeliveryWorker
+from service.queue_worker import running
+from service.settings import Settings
+
+
+def transports_of(settings: Settings) -> Sequence[Transport]:
+    """Return the configured transports. Raises ValueError with a sentence for the operator."""
+    return [EmailTransport(settings)] if mail_server_of(settings) else []
+
+
+def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
+    """A block in which the worker threads run."""
+    return running([DeliveryWorker(transport, stop) for transport in transports_of(settings)], stop)
