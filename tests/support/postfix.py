@@ -102,6 +102,8 @@ def postfix(relay_port: int) -> Iterator[Postfix]:
             assert process.poll() is None, (folder / "output").read_text()
             yield running
         finally:
+            # Its master process has a session of its own, which `end` does not reach.
+            subprocess.run([program, "-c", str(folder), "stop"], capture_output=True)
             end(process)
     finally:
         time.sleep(0.1)  # for the child processes of Postfix
