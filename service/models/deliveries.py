@@ -136,8 +136,7 @@ class Delivery(Leased, Table):
         for channel, target in cls.configured:
             if channel in PERSONAL:
                 due_at = since + (DELAYS[channel] if delay is None else delay)
-                id = _next_id(channel, target, topic)
-                row = id, channel, target, topic, user_id, about, is_urgent, since, since + LIFETIME, due_at
+                row = clock.ulid(), channel, target, topic, user_id, about, is_urgent, since, since + LIFETIME, due_at
                 _announcing(*row).run()
 
     def reopen(self, due_at: int) -> None:

@@ -285,11 +285,11 @@ class TestCosts:
         plan = query_plan(*select)
         assert "delivery_due" in plan.ranges and not plan.scans, plan
 
-    def test_a_notification_of_a_user_costs_two_statements_per_channel(self, channels, alice):
+    def test_a_notification_of_a_user_costs_one_statement_per_channel(self, channels, alice):
         counts = []
         for configured in ((), ("email",), ("email", "push")):
             channels(*configured or ("webhook",))
             with db.write(), statements() as executed:
                 Notification.notify(alice.user.id, "chat_message", "Hilda", {}, session_id=None)
             counts.append(len(executed))
-        assert [count - counts[0] for count in counts] == [0, 2, 4]
+        assert [count - counts[0] for count in counts] == [0, 1, 2]

@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import NamedTuple
 
-PARTS = ("crashes", "disks", "clocks", "load", "writes", "hostile", "large")
+PARTS = ("crashes", "disks", "clocks", "load", "writes", "hostile", "large", "outbox")
 NOT_TESTED = "NOT TESTED: "
 
 
