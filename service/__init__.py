@@ -11,6 +11,7 @@
     escape         escapes untrusted text for terminals and logs
     logs           log lines as text or JSON
     memoize        caches of pure functions of a text
+    http_client    bounded POST requests to servers that the operator names
     metrics        Prometheus metrics, summed over the workers
     errors/        every error that a client can get
     pictures/      decodes untrusted pictures, encodes avatars; the only importer of Pillow

@@ -1,0 +1,167 @@
+"""POST requests to servers that the operator names. They are bounded in time and size, whatever the server does.
+
+Redirects are not followed, and proxy settings of the environment are ignored. Only the resolver of the host, which
+looks up names, has a time limit of its own.
+"""
+
+import contextlib
+import email.utils
+import http.client
+import io
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from service import clock
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+TEMPORARY_STATUSES = (408, 425, 429)  # of 4xx: the same request may succeed later
+_PORTS = {"http": 80, "https": 443}
+
+
+class RequestError(Exception):
+    """No response, or one that is too large. The text contains no part of it, and may be logged."""
+
+
+class Limits:
+    """The limits of a request: seconds to connect and in total, and bytes of the response, including its header."""
+
+    def __init__(self, *, connect: float, total: float, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.connect_by = time.monotonic() + connect
+        self.end_by = time.monotonic() + total
+
+
+class HttpServer:
+    """A server, and a path on it. Raises ValueError without a text for an invalid URL.
+
+    With `allow_plain` False, `http` is for loopback and private addresses only; all others need TLS.
+    """
+
+    def __init__(self, url: str, *, allow_query: bool = False, allow_plain: bool = True) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname or not is_printable(url):
+            raise ValueError
+        if "@" in parts.netloc or parts.fragment or (parts.query and not allow_query):
+            raise ValueError
+        self.path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        self._address = parts.hostname, parts.port or _PORTS[parts.scheme]
+        self._headers = {"Host": parts.netloc, "User-Agent": "cx-service", "Connection": "close"}
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._private_only = self._tls is None and not allow_plain
+        if self._private_only and _is_public(parts.hostname):
+            raise ValueError
+
+    @contextlib.contextmanager
+    def post(
+        self, path: str, content: bytes, headers: dict[str, str], limits: Limits
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request. The response is open during the block. Raises RequestError, also while it is read."""
+        connection = http.client.HTTPConnection(*self._address)
+        connection.response_class = partial(_response, limits)  # type: ignore[assignment]
+        try:
+            connection.sock = self._connect(limits)
+            connection.sock.settimeout(_seconds_until(limits.end_by))
+            connection.request("POST", path or "/", content, self._headers | headers)
+            with connection.getresponse() as response:
+                yield response
+        except TimeoutError:
+            raise RequestError("timeout") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            # The texts of the other errors may contain parts of the response.
+            raise RequestError((isinstance(error, OSError) and error.strerror) or type(error).__name__) from None
+        finally:
+            connection.close()
+
+    def _connect(self, limits: Limits) -> socket.socket:
+        """Return a socket that is connected to the first of the addresses that accepts; with TLS, after its handshake.
+
+        All addresses share the time limit.
+        """
+        found, failure = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM), OSError("no address")
+        for number, (family, kind, protocol, _, address) in enumerate(found):
+            if self._private_only and _is_public(str(address[0])):
+                raise RequestError("http:// is for private addresses only")
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(_seconds_until(limits.connect_by) / (len(found) - number))
+                sock.connect(address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.settimeout(_seconds_until(limits.connect_by))
+                return self._tls.wrap_socket(sock, server_hostname=self._address[0]) if self._tls else sock
+            except OSError as error:
+                sock.close()
+                failure = error
+        raise failure
+
+
+class _DeadlineReader(io.RawIOBase):
+    """The received bytes of a socket until a deadline. The timeout of a socket alone would restart with every byte."""
+
+    def __init__(self, limits: Limits, sock: socket.socket) -> None:
+        self._limits, self._sock, self._left = limits, sock, limits.max_bytes
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        seconds = _seconds_until(self._limits.end_by)
+        if not self._left:
+            raise RequestError(f"the response is larger than {self._limits.max_bytes} bytes")
+        self._sock.settimeout(seconds)
+        count = self._raw.readinto(memoryview(buffer)[: self._left])
+        self._left -= count or 0
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _response(limits: Limits, sock: socket.socket, **options: object) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(_DeadlineReader(limits, sock), **options)  # type: ignore[arg-type]
+
+
+def _seconds_until(deadline: float) -> float:
+    """Return the seconds that are left. Raises TimeoutError at the deadline, because no timeout at all is 0."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
+
+
+def _is_public(host: str) -> bool:
+    """Return whether a host is a public address. Of a name, the addresses are checked at each request."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_global
+
+
+def is_printable(text: str) -> bool:
+    """Return whether a text may be a URL or the value of a header: ASCII without spaces and control characters."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def retry_after(response: http.client.HTTPResponse) -> int:
+    """Return the milliseconds of a Retry-After header (RFC 9110, section 10.2.3); 0 if it is missing or invalid."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdecimal() and len(value) < 7:
+        return int(value) * clock.SECOND
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+        return max(0, int(moment.timestamp() * 1000) - clock.now())
+    except (ValueError, OverflowError):
+        return 0
