@@ -6,6 +6,7 @@ looks up names, has a time limit of its own.
 
 import contextlib
 import email.utils
+import functools
 import http.client
 import io
 import ipaddress
@@ -54,10 +55,14 @@ class HttpServer:
         self.path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self._address = parts.hostname, parts.port or _PORTS[parts.scheme]
         self._headers = {"Host": parts.netloc, "User-Agent": "cx-service", "Connection": "close"}
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._private_only = self._tls is None and not allow_plain
+        self._has_tls = parts.scheme == "https"
+        self._private_only = not self._has_tls and not allow_plain
         if self._private_only and _is_public(parts.hostname):
             raise ValueError
+
+    @functools.cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()  # reads all certificates of the host, which takes a while
 
     @contextlib.contextmanager
     def post(
@@ -95,7 +100,7 @@ class HttpServer:
                 sock.connect(address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.settimeout(_seconds_until(limits.connect_by))
-                return self._tls.wrap_socket(sock, server_hostname=self._address[0]) if self._tls else sock
+                return self._tls.wrap_socket(sock, server_hostname=self._address[0]) if self._has_tls else sock
             except OSError as error:
                 sock.close()
                 failure = error

@@ -162,7 +162,9 @@ class Settings:
         " that connects to the Unix socket",
     )
     documented_only: bool = _setting(False, "serve the documented operations only")
-    allow_origin: tuple[str, ...] = _setting((), "web origin that may call the API from browsers; repeatable")
+    allow_origin: tuple[str, ...] = _setting(
+        (), "web origin that may call the API from browsers; repeatable", metavar="ORIGIN"
+    )
     access_minutes: int = _setting(60, "lifetime of an access token")
     refresh_days: int = _setting(30, "lifetime of a refresh token")
     login_failures: int = _setting(20, "limit of failed logins to an account from one network in 15 minutes")
@@ -180,6 +182,12 @@ class Settings:
     )
     smtp_password: str = _setting("", "password of the user of the SMTP server", secret=True)
     mail_from: str = _setting("", "sender of e-mails, such as Support <support@chat.example>", read=mailbox)
+    webhook: tuple[str, ...] = _setting(
+        (), "URL that events are sent to, such as https://hooks.example/chat; repeatable", metavar="URL"
+    )
+    webhook_secret: str = _setting(
+        "", "secret that signs the requests to webhooks, whsec_ and base64; during a rotation two", secret=True
+    )
     name: str = _setting("", "name of the installation on its pages", read=short_text)
     accent: str = _setting("", "accent colour of the pages, such as #0b6e5f", read=colour)
     logo: str = _setting("", "file with the logo of the installation: JPEG, PNG or WebP")
@@ -211,7 +219,7 @@ def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
         if setting.type is bool:
             options["action"] = "store_true"
         elif isinstance(setting.default, tuple):
-            options |= {"action": "append", "metavar": "ORIGIN"}
+            options |= {"action": "append", "metavar": setting.metadata["metavar"]}
         else:
             options |= {"type": setting.type, "choices": setting.metadata.get("choices")}
             options["metavar"] = None if options["choices"] else setting.name.upper()

@@ -27,6 +27,7 @@ COMMANDS = {
     "backup": ("backups", "write a checked backup to one file, while the service runs"),
     "restore": ("backups", "replace the database by a backup, and keep the former database"),
     "doctor": ("doctor", "check the installation, without changing anything"),
+    "webhook": ("webhooks", "test, list and enable webhooks"),
     "upgrade": ("upgrade", "check a downloaded executable: its file, this host and the database"),
     "config": ("config", "show every setting and its source; secrets are hidden"),
     "migrate": ("maintenance", "update the database schema"),

@@ -33,6 +33,7 @@ from service.models.notifications import Notification
 from service.models.reply_queue import PendingReply
 from service.models.signing_keys import SigningKey
 from service.models.users import User
+from service.models.webhooks import EndedWebhook
 
 __all__ = [
     "Announcement",
@@ -51,6 +52,7 @@ __all__ = [
     "DataShare",
     "Delivery",
     "DeviceAuthorization",
+    "EndedWebhook",
     "Event",
     "Feedback",
     "FeedbackScreenshot",
@@ -103,5 +105,6 @@ TABLES: tuple[type[Table], ...] = (
     PendingReply,
     Delivery,
     Announcement,
+    EndedWebhook,
     AuditLog,
 )

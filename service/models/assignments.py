@@ -12,6 +12,7 @@ from service.models.chats import ChatSession
 from service.models.notifications import Notification
 from service.models.reply_queue import PendingReply
 from service.models.users import User
+from service.models.webhooks import is_enabled
 from service.translation import gettext_noop
 
 ASSIGNED = "chat_assigned"  # type of the notification of a new assignee
@@ -40,13 +41,18 @@ def assign(caller: Caller, session: ChatSession, user_id: str | None, *, if_unas
         PendingReply.delete().where(PendingReply.chat_session_id == session.id).execute()
         if user_id not in (None, caller.id):
             _notify(user_id, session)
+        session.emit("chat.assigned", assignee_id=user_id)
         details = {"session": session.id, "assignee": user_id, "former": former}
         AuditLog.record("assignee_changed", caller.id, session.user_id, **details)
 
 
 def end_invalid(user_id: str) -> int:
     """End the assignments of a user to chat sessions of apps whose staff the user has left. Return their number."""
-    return _ending(clock.now(), clock.timestamp(), user_id).run()
+    ended = _ending(clock.now(), clock.timestamp(), user_id).rows()
+    if is_enabled():
+        for (id,) in ended:
+            ChatSession.get_by_id(id).emit("chat.assigned", assignee_id=None)
+    return len(ended)
 
 
 def valid_assignee(assignee_id: SqlValue, app_id: SqlValue) -> SqlValue:
@@ -59,7 +65,8 @@ def valid_assignee(assignee_id: SqlValue, app_id: SqlValue) -> SqlValue:
 def _ending(now: int, timestamp: str, user_id: str) -> Query:
     valid = valid_assignee(ChatSession.assignee_id, ChatSession.app_id)
     columns = {"assignee_id": None, "given_back_at": timestamp, **ChatSession.changes(now, is_private=True)}
-    return ChatSession.update(columns).where(ChatSession.assignee_id == user_id, ~valid)
+    ending = ChatSession.update(columns).where(ChatSession.assignee_id == user_id, ~valid)
+    return ending.returning(ChatSession.id)
 
 
 User.after_staff_change.append(end_invalid)

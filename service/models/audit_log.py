@@ -67,6 +67,8 @@ Kind = Literal[
     "branding_changed",
     "delivery_retried",
     "announcement_sent",
+    "webhook_ended",
+    "webhook_enabled",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 MISUSES: tuple[Kind, ...] = ("refresh_token_reused", "code_reused")  # of copied tokens; they end the login session

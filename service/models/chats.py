@@ -14,6 +14,7 @@ from service.models.bots import Bot
 from service.models.callers import Caller
 from service.models.change_tracking import ChangeTracked
 from service.models.notifications import Notification
+from service.models.webhooks import EventType, emit
 
 PAUSED_STATUSES = ("pending", "snoozed", "on_hold")
 LIVE_STATUSES = ("open", "active", *PAUSED_STATUSES)
@@ -85,7 +86,9 @@ class ChatSession(ChangeTracked, Table):
                 if not own.where(cls.conversation_id == conversation_id).exists():
                     raise ConversationNotFound
             columns = {"conversation_id": conversation_id} if conversation_id else {}
-            return cls.create(user_id=caller.id, app_id=app_id, bot_id=bot_id, **columns)
+            session = cls.create(user_id=caller.id, app_id=app_id, bot_id=bot_id, **columns)
+            session.emit("chat.created", status=session.status)
+            return session
 
     def set_status(self, status: str, caller: Caller) -> str:
         """Set the status, from any other, and notify the customer unless it is the caller. Raises UnknownStatus."""
@@ -101,7 +104,14 @@ class ChatSession(ChangeTracked, Table):
                 about = {"session_id": self.id, "conversation_id": self.conversation_id}
                 title = f"Your chat is {status.replace('_', ' ')}"
                 Notification.notify(self.user_id, "chat_status", title, {"status": status}, **about)
+            if changed:
+                self.emit("chat.status_changed", status=status)
         return status
+
+    def emit(self, event: EventType, **data: str | None) -> None:
+        """Queue an event about the session for the webhooks, inside the write that causes it."""
+        about = {"app_id": self.app_id, "conversation_id": self.conversation_id, "user_id": self.user_id}
+        emit(event, self.id, chat_session_id=self.id, **about, **data)
 
     class Meta:
         ordered = ("user_id", "active_at"), ("app_id", "active_at"), ("active_at",), ("revision",)

@@ -14,6 +14,7 @@ from service.models.audit_log import AuditLog, Kind
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.ownership import Owned
+from service.models.webhooks import EventType, emit
 
 ACTIVE_LIMIT = 500  # active grants of a user; their list is not paginated
 ACTIVE_BYTES = 2 * 1024 * 1024  # of the tools and scope_meta of all active grants of a user
@@ -96,6 +97,7 @@ class DataShare(Owned, Table):
                 )
                 raise GrantLimitReached(message)
             grant.save(force_insert=True)
+            grant._emit("data_share.created")
             grant._record("data_share_created", user_id)
             return grant
 
@@ -141,7 +143,13 @@ class DataShare(Owned, Table):
         unrevoked = DataShare.revoked_at.is_null()
         with write(self.user_id):
             if DataShare.update(revoked_at=clock.timestamp()).where(DataShare.id == self.id, unrevoked).execute():
+                self._emit("data_share.revoked")
                 self._record("data_share_revoked", caller.id)
+
+    def _emit(self, event: EventType) -> None:
+        """Queue an event about the grant for the webhooks."""
+        about = {"app_id": self.app_id, "conversation_id": self.conversation_id, "mcp_server_id": self.mcp_server_id}
+        emit(event, self.id, data_share_id=self.id, user_id=self.user_id, **about)
 
     def _record(self, kind: Kind, actor_id: str) -> None:
         """Record the grant in the audit log."""

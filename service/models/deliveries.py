@@ -1,6 +1,6 @@
 """The outbox: e-mails, push notifications and webhooks that wait for their delivery."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -105,13 +105,14 @@ class Delivery(Leased, Table):
         topic: str = "",
         payload: JsonObject | None = None,
         delay: int = 0,
+        except_for: Collection[str] = (),
     ) -> None:
         """Queue a delivery to every target of a channel, inside the write that causes it.
 
-        `payload` holds identifiers only. It is due after `delay` ms.
+        `payload` holds identifiers only. It is due after `delay` ms. Targets in `except_for` get none.
         """
         for found, target in cls.configured:
-            if found == channel:
+            if found == channel and target not in except_for:
                 cls.create(
                     id=_next_id(channel, target, topic),
                     channel=channel,
@@ -244,6 +245,14 @@ class Delivery(Leased, Table):
         return found | {
             (channel, "failed" if is_failed else "pending"): count for channel, is_failed, count in list(rows)
         }
+
+    @classmethod
+    def counts_by_target(cls, channel: Channel) -> dict[str, tuple[int, int]]:
+        """Return the numbers of pending and failed deliveries of a channel, by target."""
+        number, failed = peewee.fn.count(cls.id), cls.failed_at.is_null(False)
+        columns = cls.target, number.filter(~failed), number.filter(failed)
+        rows: Query = cls.select(*columns).where(cls.channel == channel).group_by(cls.target).tuples()
+        return {target: (pending, failed) for target, pending, failed in rows}
 
 
 _is_pending = Delivery.failed_at.is_null()

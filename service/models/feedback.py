@@ -12,6 +12,7 @@ from service.fields import Identifier, JsonAsBytes, SqlValue, Text, Timestamp, r
 from service.models.audit_log import AuditLog
 from service.models.callers import Caller
 from service.models.notifications import Notification
+from service.models.webhooks import emit
 
 Status = Literal["new", "seen", "in_progress", "done", "declined"]  # accepted from admins; imports may have others
 STATUSES: tuple[str, ...] = get_args(Status)
@@ -47,6 +48,7 @@ class Feedback(Table):
         now = clock.timestamp()
         with write(user_id):
             created = cls.create(user_id=user_id, created_at=now, updated_at=now, **columns)
+            emit("feedback.created", created.id, feedback_id=created.id, user_id=user_id, status=created.status)
             return render(cls, created.id)
 
     @classmethod
@@ -78,6 +80,7 @@ class Feedback(Table):
         changed = (Feedback.id == self.id) & (Feedback.status != status)
         with write(self.id, self.user_id):
             if Feedback.update(status=status, updated_at=clock.timestamp()).where(changed).execute():
+                emit("feedback.status_changed", self.id, feedback_id=self.id, user_id=self.user_id, status=status)
                 AuditLog.record("feedback_changed", caller.id, self.user_id, feedback=self.id, status=status)
                 if caller.id != self.user_id:
                     about = {"feedback_id": self.id, "status": status}

@@ -32,6 +32,7 @@ from service.models.contents import CONTENTS, EMPTY, IMAGE, images_in, text_in, 
 from service.models.message_images import MessageImage
 from service.models.notifications import Notification
 from service.models.reply_queue import PendingReply
+from service.models.webhooks import EventType, emit
 
 PIN_LIMIT = 100  # pinned public messages of a chat session, and as many pinned private notes
 PIN_BYTES = 1024 * 1024  # contents of the pinned messages of either kind; their list is not paginated
@@ -179,6 +180,7 @@ class Message(Table):
                 Message.update(reply_snapshot=after.snapshot()).where(quoting).execute()
                 notifications = (Notification.message_id == after.id) & (Notification.payload != EMPTY)
                 Notification.update(body=after.preview).where(notifications).execute()
+                after.emit("message.edited")
             return render(Message, self.id)
 
     def _change(self, *, pinned: bool = False, **values: SqlValue) -> bool:
@@ -246,6 +248,7 @@ class Message(Table):
                 totals = {"public_total": ChatSession.public_total - 1}
                 ChatSession.update(totals).where(ChatSession.id == self.chat_session_id).execute()
                 _remove_traces(self.id, clock.now()).run_all()
+                Message.get_by_id(self.id).emit("message.deleted")
 
     def soft_delete(self) -> None:
         """Hide the message from everyone; its content stays stored without pictures. No effect if it is deleted."""
@@ -256,6 +259,26 @@ class Message(Table):
                     shown_total=ChatSession.shown_total - 1, public_total=ChatSession.public_total - public
                 ).where(ChatSession.id == self.chat_session_id).execute()
                 _remove_traces(self.id, clock.now()).run_all()
+                self.emit("message.deleted")
+
+    def emit(self, event: EventType) -> None:
+        """Queue an event about the message for the webhooks, inside the write that causes it.
+
+        `is_hidden` is true for a message that its customer does not see any more, but staff does.
+        """
+        emit(
+            event,
+            self.chat_session_id,
+            message_id=self.id,
+            chat_session_id=self.chat_session_id,
+            conversation_id=self.conversation_id,
+            app_id=self.app_id,
+            user_id=self.owner_id,
+            sender_id=self.sender_id,
+            sender_type=self.sender_type,
+            is_private=self.is_private and not self.hidden_at,
+            is_hidden=bool(self.hidden_at),
+        )
 
     @classmethod
     def purge(cls, condition: peewee.Expression) -> int:

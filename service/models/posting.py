@@ -17,6 +17,7 @@ from service.models.staff import staff_ids
 from service.models.users import User
 from service.translation import gettext_noop
 
+REOPENED_STATUSES = (*ENDED_STATUSES, *PAUSED_STATUSES)
 WAITING = "chat_waiting"  # type of the notification of staff
 MAX_WAITING = 50  # members of staff who are notified, agents before admins
 
@@ -33,7 +34,7 @@ def post(
     id = id or next_id(session)
     now = clock.timestamp(min(clock.ulid_time(id), clock.now()))  # the identifier may be after one from the future
     is_private = columns.get("is_private", False)
-    assignee_id, is_waiting = _assignment(session.id, session.user_id).row()
+    assignee_id, status, is_waiting = _assignment(session.id, session.user_id).row()
     _count(session, now, ", ".join(languages), is_private=is_private, reopen=reopen)
     message = Message.create(
         id=id,
@@ -46,6 +47,9 @@ def post(
         **columns,
     )
     _notify(message, session, assignee_id, is_waiting=reopen and is_waiting)
+    if reopen and status in REOPENED_STATUSES:
+        session.emit("chat.status_changed", status="open")
+    message.emit("message.created")
     return message
 
 
@@ -64,7 +68,7 @@ def _counting(
     if public:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
     if reopen:
-        reopened = ChatSession.status.in_((*ENDED_STATUSES, *PAUSED_STATUSES))
+        reopened = ChatSession.status.in_(REOPENED_STATUSES)
         changes["status"] = peewee.Case(None, [(reopened, "open")], ChatSession.status)
         changes["snoozed_until"] = None
     if with_languages:
@@ -113,11 +117,12 @@ def _may_see(user: User, message: Message, session: ChatSession) -> bool:
 
 @compiled
 def _assignment(session_id: str, customer_id: str) -> Query:
-    """Select the assignee, and whether the customer's next message is the first one or reopens the session."""
+    """Select the assignee, the status, and whether the customer's next message is the first one or reopens."""
     sent = Message.select(peewee.SQL("1"))
     sent = sent.where(Message.chat_session_id == session_id, Message.sender_id == customer_id)
-    is_waiting = ChatSession.status.in_((*ENDED_STATUSES, *PAUSED_STATUSES)) | ~peewee.fn.EXISTS(sent)
-    return ChatSession.select(ChatSession.assignee_id, is_waiting).where(ChatSession.id == session_id)
+    is_waiting = ChatSession.status.in_(REOPENED_STATUSES) | ~peewee.fn.EXISTS(sent)
+    columns = ChatSession.assignee_id, ChatSession.status, is_waiting
+    return ChatSession.select(*columns).where(ChatSession.id == session_id)
 
 
 def _senders(session: ChatSession) -> list[str]:

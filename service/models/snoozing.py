@@ -47,6 +47,8 @@ def _reopen(id: str) -> bool:
             about = {"session_id": id, "conversation_id": session.conversation_id}
             title = gettext_noop("A snoozed chat is open again")
             Notification.notify(session.assignee_id, REOPENED, title, {"session_id": id}, **about)
+        if is_snoozed:
+            session.emit("chat.status_changed", status=status)
         return is_snoozed
 
 

@@ -20,6 +20,7 @@ from service.models import TABLES, ChatSession, MessageImage
 from service.models.audit_log import AuditLog
 from service.models.logins import LoginSession
 from service.models.users import ADMINS, User
+from service.models.webhooks import emit
 
 BATCH_SIZE = 100  # rows deleted in a transaction
 
@@ -45,6 +46,7 @@ def delete_user(user: User, actor_id: str) -> None:
             _delete(table, column == user.id)
     with write(user.id):
         if User.delete().where(User.id == user.id).execute():
+            emit("user.deleted", user.id, user_id=user.id, role=user.role, app_id=user.app_id)
             AuditLog.record("user_deleted", actor_id, user.id, role=user.role, app=user.app_id)
 
 

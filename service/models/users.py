@@ -34,6 +34,7 @@ from service.models.audit_log import OPERATOR, AuditLog
 from service.models.callers import Caller, is_staff
 from service.models.change_tracking import ChangeTracked
 from service.models.logins import LoginSession
+from service.models.webhooks import emit
 from service.types import JsonObject
 
 Role = Literal["user", "agent", "admin"]
@@ -195,6 +196,7 @@ class User(ChangeTracked, Table):
             if cls.by_email(email):
                 raise UserExists(f"The user {email} already exists.")
             user.save(force_insert=True)
+            emit("user.created", user.id, user_id=user.id, role=role, app_id=user.app_id)
             AuditLog.record("user_added", actor_id, user.id, role=role, app=user.app_id)
         return user
 

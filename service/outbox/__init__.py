@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from service.models import Delivery
 from service.models.deliveries import Channel
+from service.models.webhooks import WEBHOOK
 from service.settings import Settings
 
 
@@ -19,3 +20,5 @@ def _targets(settings: Settings) -> Iterator[tuple[Channel, str]]:
     """Yield channel and target of `transports.transports_of`, which also validates the settings."""
     if settings.smtp:
         yield "email", ""
+    for url in settings.webhook:
+        yield WEBHOOK, url

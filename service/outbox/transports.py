@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from service.outbox.email import EmailTransport
 from service.outbox.smtp import mail_server_of
 from service.outbox.transport import Transport
+from service.outbox.webhooks import webhook_of
 from service.outbox.worker import DeliveryWorker
 from service.queue_worker import running
 from service.settings import Settings
@@ -14,7 +15,8 @@ from service.settings import Settings
 
 def transports_of(settings: Settings) -> Sequence[Transport]:
     """Return the configured transports. Raises ValueError with a sentence for the operator."""
-    return [EmailTransport(settings)] if mail_server_of(settings) else []
+    mail = [EmailTransport(settings)] if mail_server_of(settings) else []
+    return [*mail, *(webhook_of(settings, url) for url in dict.fromkeys(settings.webhook))]
 
 
 def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:

@@ -392,15 +392,17 @@ NEEDS_A_DATABASE = [
     ("delivery", "list"),
     ("delivery", "show", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
     ("delivery", "retry", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    ("webhook", "list"),
+    ("webhook", "enable", "https://hooks.example"),
     ("doctor",),
     ("backup", "BACKUP"),
     ("copy", "--from", "DATABASE", "--to", "COPY"),
 ]
 CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("user", "invite"), ("app", "add"), ("restore",)]
-WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "mail", "user"}
+WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "mail", "user", "webhook"}
 WITHOUT_A_DATABASE = [
     *(("client",), ("config",), ("completion", "bash"), ("man",)),
-    *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",), ("mail", "test")),
+    *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",), ("mail", "test"), ("webhook", "test")),
 ]
 
 

@@ -571,6 +571,7 @@ class TestActions:
         elsewhere = {"backup_created", "backup_downloaded", "backup_deleted"}  # tests/console/test_backups.py
         elsewhere |= {"branding_changed"}  # tests/console/test_branding.py
         elsewhere |= {"email_verified", "password_reset"}  # tests/routes/test_account_mail.py
+        elsewhere |= {"webhook_ended", "webhook_enabled"}  # tests/outbox/test_webhooks.py
         assert {kind for kind, _ in ACTIONS.values()} == set(KINDS) - tested_below - elsewhere
 
     def test_include_the_replacement_of_a_login_session_of_an_install(self, scene: Scene) -> None:
@@ -709,6 +710,7 @@ AUDITED_COMMANDS = {
     "import",
     "purge",
     "serve",
+    "webhook",
 }  # `serve --demo` imports
 # Commands that do not change this audit log. `restore` replaces it by another one, and keeps the file.
 OTHER_COMMANDS = {

@@ -19,6 +19,7 @@ class ReceivedRequest(NamedTuple):
     path: str
     headers: dict[str, str]
     body: Any
+    content: bytes = b""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -27,7 +28,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append(ReceivedRequest(self.path, dict(self.headers), json.loads(body)))
+        self.server.requests.append(ReceivedRequest(self.path, dict(self.headers), json.loads(body), body))
         with contextlib.suppress(OSError):  # the client may close the connection
             self.server.behave(self)
         self.close_connection = True

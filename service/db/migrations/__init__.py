@@ -27,6 +27,7 @@ from service.db.migrations import (
     step_17,
     step_18,
     step_19,
+    step_20,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -52,6 +53,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_17.STATEMENTS,
     step_18.STATEMENTS,
     step_19.STATEMENTS,
+    step_20.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist
