@@ -188,6 +188,11 @@ class Settings:
     webhook_secret: str = _setting(
         "", "secret that signs the requests to webhooks, whsec_ and base64; during a rotation two", secret=True
     )
+    ntfy: str = _setting(
+        "", "URL of the ntfy server that sends push notifications, such as https://push.example", read=site
+    )
+    ntfy_token: str = _setting("", "access token of the ntfy server", secret=True)
+    push_content: bool = _setting(False, "include titles and texts of messages in push notifications")
     name: str = _setting("", "name of the installation on its pages", read=short_text)
     accent: str = _setting("", "accent colour of the pages, such as #0b6e5f", read=colour)
     logo: str = _setting("", "file with the logo of the installation: JPEG, PNG or WebP")

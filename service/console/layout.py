@@ -47,6 +47,8 @@ SUCCESS_MESSAGES = {
     "password": gettext_noop("Password changed. All other sessions are signed out."),
     "picture": gettext_noop("Picture updated."),
     "pinned": gettext_noop("Pinned."),
+    "push_ended": gettext_noop("Push notifications ended."),
+    "push_renewed": gettext_noop("Push address created."),
     "read": gettext_noop("Marked as read."),
     "removed": gettext_noop("Picture removed."),
     "reply_added": gettext_noop("Canned reply added."),

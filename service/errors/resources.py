@@ -149,6 +149,18 @@ class FeedNotFound(NotFound):
     code = "feed_not_found"
 
 
+class PushUnavailable(NotFound):
+    """This service sends no push notifications."""
+
+    code = "push_unavailable"
+
+
+class PushTopicNotFound(NotFound):
+    """You have no address for push notifications."""
+
+    code = "push_topic_not_found"
+
+
 class NotificationNotFound(NotFound):
     """There is no such notification."""
 

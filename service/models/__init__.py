@@ -30,6 +30,7 @@ from service.models.logins import LoginAttempt, LoginSession
 from service.models.message_images import MessageImage
 from service.models.messages import Message
 from service.models.notifications import Notification
+from service.models.push_topics import PushTopic
 from service.models.reply_queue import PendingReply
 from service.models.signing_keys import SigningKey
 from service.models.users import User
@@ -63,6 +64,7 @@ __all__ = [
     "MessageImage",
     "Notification",
     "PendingReply",
+    "PushTopic",
     "RECORDS",
     "ReadMarker",
     "SigningKey",
@@ -102,6 +104,7 @@ TABLES: tuple[type[Table], ...] = (
     IdempotencyKey,
     ReadMarker,
     CalendarFeed,
+    PushTopic,
     PendingReply,
     Delivery,
     Announcement,

@@ -67,6 +67,8 @@ Kind = Literal[
     "branding_changed",
     "delivery_retried",
     "announcement_sent",
+    "push_topic_renewed",
+    "push_topic_ended",
     "webhook_ended",
     "webhook_enabled",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from service.models import Delivery
 from service.models.deliveries import Channel
+from service.models.push_topics import PUSH
 from service.models.webhooks import WEBHOOK
 from service.settings import Settings
 
@@ -20,5 +21,7 @@ def _targets(settings: Settings) -> Iterator[tuple[Channel, str]]:
     """Yield channel and target of `transports.transports_of`, which also validates the settings."""
     if settings.smtp:
         yield "email", ""
+    if settings.ntfy:
+        yield PUSH, ""
     for url in settings.webhook:
         yield WEBHOOK, url

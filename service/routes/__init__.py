@@ -22,6 +22,7 @@ from service.routes import (
     images,
     messages,
     notifications,
+    push_topics,
     setup,
     sign_in,
     updates,
@@ -46,6 +47,7 @@ from service.routes.console import events as console_events
 from service.routes.console import feedback as console_feedback
 from service.routes.console import health as console_health
 from service.routes.console import notifications as console_notifications
+from service.routes.console import push as console_push
 from service.routes.console import updates as console_updates
 from service.routes.console import users as console_users
 
@@ -71,6 +73,7 @@ PARTS = (
     feedback.routes,
     events.routes,
     notifications.routes,
+    push_topics.routes,
     updates.routes,
     users.images,
     bots.images,
@@ -88,6 +91,7 @@ PARTS = (
     console_bots.routes,
     console_data_shares.routes,
     console_account.routes,
+    console_push.routes,
     console_users.routes,
     console_apps.routes,
     console_bot_profiles.routes,

@@ -429,6 +429,7 @@ class TestForms:
             "attach_image",
             "give_feedback",
             "change_logo",
+            "change_push_address",
             "change_backups",
             "download_backup",
         }

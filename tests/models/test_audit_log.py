@@ -571,6 +571,7 @@ class TestActions:
         elsewhere = {"backup_created", "backup_downloaded", "backup_deleted"}  # tests/console/test_backups.py
         elsewhere |= {"branding_changed"}  # tests/console/test_branding.py
         elsewhere |= {"email_verified", "password_reset"}  # tests/routes/test_account_mail.py
+        elsewhere |= {"push_topic_renewed", "push_topic_ended"}  # tests/outbox/test_ntfy.py
         elsewhere |= {"webhook_ended", "webhook_enabled"}  # tests/outbox/test_webhooks.py
         assert {kind for kind, _ in ACTIONS.values()} == set(KINDS) - tested_below - elsewhere
 
@@ -629,6 +630,7 @@ AUDITED = {
     "change_feedback_status": "feedback_changed",
     "renew_calendar_feed": "calendar_feed_renewed",
     "revoke_calendar_feed": "calendar_feed_revoked",
+    "end_push_topic": "push_topic_ended",
     "create_calendar_address": "calendar_feed_renewed",
     "revoke_calendar_address": "calendar_feed_revoked",
     "sign_out_browser": "logout",
@@ -664,7 +666,9 @@ REFUSED = {
     "verify_email",
     "change_backups",
     "download_backup",
-}  # invalid there without a form, a link or a backup; ACTIONS and the tests of these have them
+    "renew_push_topic",
+    "change_push_address",
+}  # invalid there without a form, a link, a backup or a push server; ACTIONS and the tests of these have them
 NOT_AUDITED = {  # operations that change no permissions
     *(
         "authorize_device",

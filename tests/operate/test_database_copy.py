@@ -28,6 +28,7 @@ from service.models import (
     ChatSession,
     ClockState,
     DeviceAuthorization,
+    EndedWebhook,
     Feedback,
     FeedbackScreenshot,
     IdempotencyKey,
@@ -35,6 +36,7 @@ from service.models import (
     LoginSession,
     Message,
     PendingReply,
+    PushTopic,
     ReadMarker,
     StoredBranding,
     User,
@@ -101,6 +103,8 @@ def fill(where: str, folder: Path) -> None:
     ReadMarker.create(**about, user_id=sample_data.ALICE)
     PendingReply.create(**about, languages="de en", due_at=clock.now())
     CalendarFeed.create(user_id=sample_data.ALICE, digest="d")
+    PushTopic.create(user_id=sample_data.ALICE, topic="t")
+    EndedWebhook.create(url="https://hooks.example")
     ClockState.record()
     StoredBranding.create(id=1, name="Shop", accent="#0b6e5f", logo="AAAA")
 
@@ -298,6 +302,7 @@ def generated_rows(table: type[Table], number: int) -> st.SearchStrategy[tuple[t
 SINGLE = (
     Avatar,
     CalendarFeed,
+    PushTopic,
     PendingReply,
     AuditLog,
     ClockState,

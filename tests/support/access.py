@@ -33,6 +33,7 @@ from service.models import (
     Message,
     MessageImage,
     Notification,
+    PushTopic,
     StoredBranding,
     User,
 )
@@ -238,6 +239,9 @@ ROWS = Rows(
         "delete_event": Row(roles(FORBIDDEN, alice=200), "events", "alice"),
         "renew_calendar_feed": Row(roles(200), "account", "own", query=AS_ALICE),
         "revoke_calendar_feed": Row(roles(200), "account", "own", query=AS_ALICE),
+        "get_push_topic": Row(roles((404, "push_topic_not_found")), "account:read", query=AS_ALICE),
+        "renew_push_topic": Row(roles((404, "push_unavailable")), "account", query=AS_ALICE),
+        "end_push_topic": Row(roles(200), "account", "own", query=AS_ALICE),
         "get_calendar": Row(every_role(200), None, query="token={feed}"),
         "list_notifications": Row(roles(200), "notifications:read", query=AS_ALICE),
         "mark_notifications_read": Row(roles(200), "notifications", "own", HERS, AS_ALICE),
@@ -336,6 +340,8 @@ ROWS = Rows(
             STAFF_OR_403, "console", "alice", {**IMAGE, "act": "send", "csrf_token": "{console}", **HERS}, AS_ALICE
         ),
         "show_image": Row(STAFF_OR_403, "console:read"),
+        "show_push_address": Row(roles(404), "console:read", query=AS_ALICE),
+        "change_push_address": Row(roles(404), "console", "", {"act": "renew", "csrf_token": "{console}", **HERS}),
         "change_picture": Row(roles(303), "console", "own", AVATAR, "csrf_token={console}"),
         "show_account": Row(roles(200), "console:read", query=AS_ALICE),
         "change_account": Row(
@@ -586,6 +592,7 @@ def create_rows(user: User) -> None:
     Feedback.create(user_id=user.id, description=f"opinion {named}")
     Avatar.set_for(user.id, PICTURE, "")
     CalendarFeed.renew(user.id)
+    PushTopic.renew(user.id)
     User.update(settings=compact_json({"remark": f"remark {named}"})).where(User.id == user.id).execute()
 
 

@@ -28,6 +28,7 @@ from service.db.migrations import (
     step_18,
     step_19,
     step_20,
+    step_21,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -54,6 +55,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_18.STATEMENTS,
     step_19.STATEMENTS,
     step_20.STATEMENTS,
+    step_21.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

@@ -111,6 +111,7 @@ def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO
         zones=sorted(validators.time_zones()),
         languages=own | translation.LANGUAGES,
         sends_mail=Delivery.is_configured("email"),
+        sends_push=Delivery.is_configured("push"),
         failure=failure,
     )
 

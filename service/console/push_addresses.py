@@ -1,0 +1,23 @@
+"""The addresses of a user's push notifications."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from service.settings import Settings
+
+
+class PushAddress(Struct):
+    """Where the push notifications of a user are published. It is secret."""
+
+    server: Annotated[str, Meta(description="The ntfy server of the installation.")]
+    topic: str
+    app_url: Annotated[str, Meta(description="Subscribes to the topic in the ntfy app on Android.")]
+    web_url: Annotated[str, Meta(description="The topic in a browser.")]
+
+
+def address_of(topic: str, settings: Settings) -> PushAddress:
+    """Return the addresses of a topic."""
+    scheme, _, host = settings.ntfy.partition("://")
+    plain = "?secure=false" if scheme == "http" else ""
+    return PushAddress(settings.ntfy, topic, f"ntfy://{host}/{topic}{plain}", f"{settings.ntfy}/{topic}")
