@@ -5,6 +5,7 @@ import threading
 from html import unescape
 
 import pytest
+import segno
 
 import app
 from service import clock, translation
@@ -246,6 +247,12 @@ class TestPages:
         self.submit(browser, act="end")
         assert "Push notifications ended." in browser.text
         assert served.get("/users/me/push-topic").error == (404, "push_topic_not_found")
+
+    def test_show_the_address_as_a_qr_code(self, browser, topic, served):
+        code = segno.make_qr(served.get("/users/me/push-topic").data["app_url"], error="m")
+        drawn = code.svg_inline(scale=4, dark="#000", light="#fff")
+        page = browser.open("/console/push").raw.decode()
+        assert f'role="img" aria-label="QR code of the address for the app">{drawn}</div>' in page
 
     def test_change_nothing_without_the_token_of_the_session(self, browser, topic, alice):
         browser.open("/console/push")

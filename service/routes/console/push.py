@@ -8,7 +8,7 @@ from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import HtmlPage, Redirect
 from service.console import layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure
-from service.console.push_addresses import address_of
+from service.console.push_addresses import address_of, qr_code
 from service.errors import PushUnavailable
 from service.models import PushTopic
 from service.models.callers import Caller
@@ -41,6 +41,7 @@ def show_push_address(caller: Caller, query: PushQuery, settings: Settings) -> H
 def push_page(caller: Caller, query: PushQuery, settings: Settings, failure: FormFailure = NO_FAILURE) -> HtmlPage:
     """Return the page of the address for push notifications."""
     topic = settings.ntfy and PushTopic.of(caller.id)
+    address = address_of(topic, settings) if topic else None
     return layout.show(
         caller,
         "push",
@@ -49,7 +50,8 @@ def push_page(caller: Caller, query: PushQuery, settings: Settings, failure: For
         done=query.done,
         active="settings",
         server=settings.ntfy,
-        address=address_of(topic, settings) if topic else None,
+        address=address,
+        code=address and qr_code(address.app_url),
         failure=failure,
     )
 
