@@ -13,6 +13,7 @@ from service.queue_worker import QueueWorker
 
 log = logging.getLogger("cx.server")
 
+SWITCHES = {"email": "email_enabled", "push": "push_enabled"}  # the setting of each channel
 LEASE = 2 * clock.MINUTE  # until another worker may claim the delivery; no attempt takes longer
 FIRST_RETRY_DELAY = 30 * clock.SECOND  # doubled after each further attempt
 MAX_RETRY_DELAY = clock.HOUR  # also for a Retry-After header
@@ -67,7 +68,8 @@ class DeliveryWorker(QueueWorker[Delivery]):
         user = User.find(delivery.user_id)
         if user is None or user.is_disabled or (delivery.channel == "email" and not user.is_verified):
             return False
-        return bool(User.preferences_of(user.id)["notifications"][f"{delivery.channel}_enabled"])
+        settings = User.preferences_of(user.id)["notifications"]
+        return bool(settings[SWITCHES[delivery.channel]])
 
     def muted_until(self, delivery: Delivery) -> int:
         """The end of the user's mute in ms; 0 if the user is not muted, or the delivery is urgent."""

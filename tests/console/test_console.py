@@ -28,6 +28,7 @@ from service.models import (
     CannedReply,
     ChatSession,
     DataShare,
+    Delivery,
     Event,
     Feedback,
     Message,
@@ -67,6 +68,8 @@ PAGES = (
 )
 FORMS = [operation for operation in ALL.values() if operation.scope == "console" and operation.method == "POST"]
 ACTS = {
+    "send_announcement": {"title": "News"},
+    "retry_delivery": {"id": "{delivery}"},
     "change_chat": {"act": "status", "status": "closed"},
     "change_notifications": {"act": "read_all"},
     "change_events": {"act": "add", "title": "Tea", "starts_at": "2026-11-20T16:00"},
@@ -331,6 +334,8 @@ class TestUpdates:
         self, alice: Client, agent: Client, session: ChatSession, at: SignIn
     ) -> None:
         browser = at(agent)
+        alice.post(f"/chats/{session.id}/messages", {"content": {"text": "Hello"}})  # the first notifies staff
+        agent.patch("/notifications/read-all")
         after = self.position(browser, chat(session))
         alice.post(f"/chats/{session.id}/messages", {"content": {"text": "Hello"}})
         found = self.poll(browser, after)
@@ -407,6 +412,7 @@ class TestForms:
             grant = DataShare.grant(session.user_id, mcp_server_id="mail", allowed_tools='["*"]')
             email = User.get_by_id(session.user_id).email
             names = {"app": bot.app_id, "bot": bot.id, "grant": grant.id, "email": email}
+            names["delivery"] = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id
             filled = {key: value.format(**names) for key, value in ACTS[name].items()}
             answer = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
             admin = User.get(User.role == "admin")

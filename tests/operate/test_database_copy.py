@@ -19,6 +19,7 @@ from service.commands import run
 from service.db import Table, migrations, open_file
 from service.models import (
     TABLES,
+    Announcement,
     App,
     Approval,
     AuditLog,
@@ -27,6 +28,7 @@ from service.models import (
     CalendarFeed,
     ChatSession,
     ClockState,
+    Delivery,
     DeviceAuthorization,
     EndedWebhook,
     Feedback,
@@ -105,6 +107,8 @@ def fill(where: str, folder: Path) -> None:
     CalendarFeed.create(user_id=sample_data.ALICE, digest="d")
     PushTopic.create(user_id=sample_data.ALICE, topic="t")
     EndedWebhook.create(url="https://hooks.example")
+    Delivery.create(channel="email", kind="login", user_id=sample_data.ALICE, due_at=clock.now())
+    Announcement.create(app_id=sample_data.SHOP, title="News")
     ClockState.record()
     StoredBranding.create(id=1, name="Shop", accent="#0b6e5f", logo="AAAA")
 

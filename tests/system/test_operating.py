@@ -297,7 +297,7 @@ def test_all_metrics_are_documented(anyone: Client) -> None:
 def test_alerts_use_existing_metrics(anyone: Client) -> None:
     metrics = scrape(anyone)
     rules = yaml.safe_load(code_block("yaml", "alert:"))["groups"][0]["rules"]
-    assert len(rules) == 3
+    assert len(rules) == 4
     for rule in rules:
         names = set(re.findall(r"\b(?:cx|process)_\w+", rule["expr"])) - {"cx_disk_free_bytes"}
         assert names <= set(metrics.kinds), rule["alert"]
