@@ -1151,7 +1151,29 @@ class TestSettings:
         assert text in alert_of(reply)
         assert 'value="Kept"' in reply.raw.decode()
 
-    def test_change_the_preferences_of_the_form_only(self, alice: Client, at: SignIn) -> None:
+    def test_offer_no_setting_without_an_effect(
+        self, alice: Client, at: SignIn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        always = {"csrf_token", "theme", "language", "chat_language", "marketing_enabled"}
+        for channels, offered in (
+            ((), set()),
+            (("email",), {"email_enabled", "muted_until"}),
+            (("email", "push"), {"email_enabled", "push_enabled", "muted_until"}),
+        ):
+            monkeypatch.setattr(Delivery, "configured", tuple((channel, "") for channel in channels))
+            form = at(alice).navigate("GET", "/console/settings").text.partition("Save profile")[2]
+            assert set(re.findall(r'name="(\w+)"', form)) - {"act"} == always | offered
+
+    def test_keep_settings_that_are_not_offered(self, alice: Client, at: SignIn) -> None:
+        kept = {"email_enabled": False, "push_enabled": True, "muted_until": "2990-01-01T00:00:00.000Z"}
+        User.patch_preferences(alice.user.id, {"notifications": kept})
+        submit(at(alice), "/console/settings", act="settings", marketing_enabled="true")
+        assert User.preferences_of(alice.user.id)["notifications"] == {**kept, "marketing_enabled": True}
+
+    def test_change_the_preferences_of_the_form_only(
+        self, alice: Client, at: SignIn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Delivery, "configured", (("email", ""), ("push", "")))
         User.patch_preferences(alice.user.id, {"remark": {"a": 1}, "privacy": {"share_analytics": True}})
         browser = at(alice)
         form = {"theme": "dark", "language": "he", "push_enabled": "true", "muted_until": "2990-01-01T00:00"}
@@ -1164,7 +1186,7 @@ class TestSettings:
             False,
         )
         assert preferences["notifications"]["muted_until"] == "2990-01-01T00:00:00.000Z"
-        assert not any(preferences["privacy"].values())
+        assert preferences["privacy"]["share_analytics"] is True
         with nothing_changes():
             for wrong in ({"theme": "pink"}, {"language": "x y"}, {"muted_until": "later"}):
                 assert submit(browser, "/console/settings", act="settings", **wrong).status == 400

@@ -3,7 +3,6 @@
 from contextlib import suppress
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from service import pictures, translation, validators
@@ -16,6 +15,7 @@ from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, Optiona
 from service.errors import InvalidBody, MailNotConfigured, NotFound
 from service.models import Avatar, Delivery, LoginSession, User
 from service.models.callers import Caller
+from service.models.deliveries import PERSONAL
 from service.settings import Settings
 from service.translation import gettext, ngettext
 
@@ -48,10 +48,6 @@ class SettingsForm(ConsoleForm, kw_only=True):
     push_enabled: bool = False
     marketing_enabled: bool = False
     muted_until: str = ""
-    share_analytics: bool = False
-    share_crash_reports: bool = False
-    show_read_receipts: bool = False
-    show_typing_indicator: bool = False
 
 
 class PictureQuery(Struct):
@@ -95,7 +91,7 @@ def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO
     user = User.get_by_id(caller.id)
     preferences = User.preferences_of(caller.id)
     current = {name: getattr(user, name) for name in PROFILE}
-    current |= {**preferences["appearance"], **preferences["notifications"], **preferences["privacy"]}
+    current |= {**preferences["appearance"], **preferences["notifications"]}
     current |= {"chat_language": preferences["chat_language"], "language": User.chosen_language(caller.id)}
     current["muted_until"] = layout.times_of(caller).field(current["muted_until"])
     names = {"profile": set(PROFILE), "settings": set(current) - set(PROFILE)}.get(failure.values.get("act", ""), set())
@@ -110,8 +106,8 @@ def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO
         current=current,
         zones=sorted(validators.time_zones()),
         languages=own | translation.LANGUAGES,
-        sends_mail=Delivery.is_configured("email"),
-        sends_push=Delivery.is_configured("push"),
+        switches=offered_switches(),
+        channels=configured_channels(),
         failure=failure,
     )
 
@@ -128,19 +124,26 @@ def change_person(caller: Caller, body: SettingsForm) -> Redirect:
         muted = layout.times_of(caller).read(body.muted_until) if body.muted_until else None
     except ValueError as error:
         raise InvalidBody(f"$.muted_until: {error}") from None
-    flags = msgspec.structs.asdict(body)
+    notifications = {name: getattr(body, name) for name in offered_switches()}
+    if configured_channels():
+        notifications["muted_until"] = muted
     patch = {
         "appearance": {"theme": body.theme or None, "language": body.language.strip() or None},
         "chat_language": body.chat_language.strip() or None,
-        "notifications": {name: flags[name] for name in ("email_enabled", "push_enabled", "marketing_enabled")}
-        | {"muted_until": muted},
-        "privacy": {
-            name: flags[name]
-            for name in ("share_analytics", "share_crash_reports", "show_read_receipts", "show_typing_indicator")
-        },
+        "notifications": notifications,
     }
     User.patch_preferences(caller.id, patch)
     return Redirect("/console/settings?done=changed")
+
+
+def configured_channels() -> list[str]:
+    """Return the channels through which this installation delivers notifications."""
+    return [channel for channel in PERSONAL if Delivery.is_configured(channel)]
+
+
+def offered_switches() -> list[str]:
+    """Return the settings of notifications that have an effect in this installation and are on or off."""
+    return [*(f"{channel}_enabled" for channel in configured_channels()), "marketing_enabled"]
 
 
 @routes.get("/console/picture", statuses=(200, 400, 401))
