@@ -538,6 +538,25 @@ class TestAChat:
         page = Outline(at(agent).open(chat(session)))
         assert page.all("li", id=f"m-{own_message.id}", class_="message customer")
 
+    def test_groups_consecutive_messages_of_a_sender(
+        self, alice: Client, agent: Client, session: ChatSession, host_clock: Any, at: SignIn
+    ) -> None:
+        browser = at(agent)
+        Bot.update(kind="nobot").execute()
+        for client, text, minutes in (
+            (alice, "first", 0),
+            (alice, "second", 1),
+            (alice, "later", 6),
+            (agent, "reply", 1),
+            (agent, "note", 1),
+        ):
+            host_clock.forward(minutes=minutes)
+            body = {"content": {"text": text}, "is_private": text == "note"}
+            assert client.post(f"/chats/{session.id}/messages", body).status == 201
+        html = browser.open(chat(session)).raw.decode()
+        classes = re.findall(r'<li id="m-\w+" [^>]*class="message ([\w ]+)"', html)
+        assert classes == ["customer", "customer continued", "customer", "own", "own private"]
+
     def test_text_direction_is_automatic(self, alice: Client, session: ChatSession, say: Any, at: SignIn) -> None:
         say(RTL, sender_id=alice.user.id)
         html = at(alice).open(chat(session)).raw.decode()
