@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import deb
 import hosts
+import image
 from build import (
     DEFAULT,
     LICENCE,
@@ -61,6 +62,7 @@ MACHINES = {"aarch64": "arm64"}
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 28  # minor versions of glibc 2, of wheels
 MUSL = (0, 1, 2)  # minor versions of musl 1, of wheels
 MACOS = "macosx_14_0_arm64"
+LIMIT, UNIVERSAL_LIMIT = 17, 80  # MiB, of the executables for one host and for all Linux hosts
 SHARED = "site-packages/"
 
 TABLE = ROOT / "docs" / "releases.md"
@@ -252,8 +254,33 @@ def build_debs(
             deb.build_deb(architecture, version, path, notices, folder)
 
 
+def build_images(
+    version: str, built: Mapping[Target, tuple[str, Mapping[str, bytes]]], notices: bytes, folder: Path
+) -> None:
+    """Builds a container image for each machine of which the files for the Python of the image were built."""
+    for architecture, target in image.TARGETS.items():
+        if target not in built:
+            continue
+        name = image.file_name(version, architecture)
+        if not shutil.which("mmdebstrap"):
+            print(f"NOT BUILT: {name}, which needs mmdebstrap: apt-get install mmdebstrap", flush=True)
+            continue
+        print(f"Building {name} ...", flush=True)
+        image.build_image(architecture, version, built[target][1], notices, compiler(target.python), folder)
+
+
+def too_large(folder: Path) -> list[str]:
+    """Returns the executables that exceed their limit, one line each."""
+    found = []
+    for file in sorted(folder.glob("*.pyz")):
+        limit = LIMIT if "-cp" in file.name else UNIVERSAL_LIMIT
+        if file.stat().st_size > limit * 2**20:
+            found.append(f"{file.name} has {file.stat().st_size / 2**20:.1f} MiB, more than {limit} MiB")
+    return found
+
+
 def build_edition(edition: str, version: str, targets: Iterable[Target], folder: Path) -> None:
-    """Builds the executables of an edition, the one for all Linux hosts, Debian packages, and the bill of materials."""
+    """Builds the executables of an edition, the one for all of Linux, packages, images, and the bill of materials."""
     executable = EDITIONS[edition]
     pythons = {target.python: compiler(target.python) for target in targets}
     built: dict[Target, tuple[str, dict[str, bytes]]] = {}
@@ -273,6 +300,7 @@ def build_edition(edition: str, version: str, targets: Iterable[Target], folder:
     notices = licences(files)
     if executable is DEFAULT:
         build_debs(version, built, notices, folder)
+        build_images(version, built, notices, folder)
     (folder / f"{edition}-{version}.licences.txt").write_bytes(notices)
     (folder / f"{edition}-{version}.cdx.json").write_bytes(bill_of_materials(edition, version, files))
 
@@ -305,12 +333,14 @@ def main() -> None:
         (folder / "SHA256SUMS").write_text(sums, encoding="ascii")
         shutil.rmtree(FOLDER, ignore_errors=True)
         folder.replace(FOLDER)
+    if large := too_large(FOLDER):
+        sys.exit("\n".join(f"release: {line}" for line in large))
     for file in sorted(FOLDER.iterdir()):
         print(f"{file.stat().st_size / 2**20:6.1f} MiB  {file.relative_to(ROOT)}")
     pythons = {target.python for target in targets}
     tried_on = [*hosts.this_host(pythons), *hosts.arm64(pythons), *hosts.given(options.interpreter)]
     results = {
-        (edition, host.target, name): smoke(host.command, FOLDER / name)
+        (edition, host.target, name): smoke([*host.command, str(FOLDER / name)])
         for edition in options.edition or EDITIONS
         for host in tried_on
         if host.target in targets
@@ -322,7 +352,8 @@ def main() -> None:
     if not (options.python or options.platform or options.edition):
         write_table(results, tried_on)
     failed = deb.try_all(sorted(FOLDER.glob("*.deb")))
-    sys.exit(failed or any(done[-1].startswith("FAILED") for done in results.values()))
+    tried_images = image.try_all(sorted(FOLDER.glob("*-image-*.tar")))
+    sys.exit(failed or any(done[-1].startswith("FAILED") for done in (*results.values(), *tried_images.values())))
 
 
 def write_table(results: Results, tried_on: Sequence[hosts.Host]) -> None:

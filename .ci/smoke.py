@@ -94,6 +94,7 @@ def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Ite
         text=True,
         env=environment,
     )
+    assert process.stderr
     try:
         service = Service(wait_for_address(process))
         yield "serve"
@@ -116,19 +117,23 @@ def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Ite
     finally:
         process.terminate()
         status = process.wait(SECONDS)
+        process.stderr.close()
     if status:
         raise Failed(f"serve ended with status {status}")
     run("doctor", *data)
     yield "doctor"
 
 
-def smoke(python: Sequence[str], executable: Path) -> list[str]:
-    """Returns what was tried, in order; the last element is the error, if there is one."""
+def smoke(command: Sequence[str], data: Path | None = None) -> list[str]:
+    """Returns what was tried, in order; the last element is the error, if there is one.
+
+    The data is in a temporary folder, or in `data`, which the command sees under this name.
+    """
     done: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         environment = {"PATH": os.environ["PATH"], "HOME": folder}
         try:
-            for trial in trials([*python, str(executable)], Path(folder), environment):
+            for trial in trials(list(command), data or Path(folder), environment):
                 done.append(trial)
         except (Failed, OSError, KeyError, ValueError, subprocess.TimeoutExpired) as error:
             return [*done, f"FAILED: {error}"]
@@ -138,7 +143,7 @@ def smoke(python: Sequence[str], executable: Path) -> list[str]:
 def main() -> None:
     """Tries one executable."""
     executable, *python = sys.argv[1:]
-    done = smoke(python, Path(executable).resolve())
+    done = smoke([*python, str(Path(executable).resolve())])
     print(", ".join(done))
     sys.exit(done[-1].startswith("FAILED"))
 
