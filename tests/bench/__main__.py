@@ -5,26 +5,33 @@ import json
 import shutil
 import sys
 
-from tests.bench import chart, load, report, run
+from tests.bench import chart, load, report, run, small
 from tests.bench.servers import PROGRAMS, ROOT
 
 FOLDER = ROOT / "build" / "bench"  # data, which is reused by the next run, and results
+SMALL = "small"  # the service alone on a small host; measured by itself
 TABLE, PICTURE = ROOT / "docs" / "bench.md", ROOT / "docs" / "bench.svg"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(run.ROWS)}; all by default")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help=f"one of {', '.join(run.ROWS)}; all by default; or {SMALL}"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rows, shorter rounds and less data")
     parser.add_argument(
         "--show", action="store_true", help="update docs/bench.md and the picture, even from a partial run"
     )
     flags = parser.parse_args()
-    if unknown := set(flags.rows) - set(run.ROWS):
+    is_small = flags.rows == [SMALL]
+    if unknown := set(flags.rows) - set(run.ROWS) - ({SMALL} if is_small else set()):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if not load.find_wrk():
         print("The benchmark needs wrk; on Debian and Ubuntu: apt-get install wrk", file=sys.stderr)
         return 2
+    if is_small:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        return small.main(FOLDER, flags.quick, flags.show)
     if not PROGRAMS.exists():
         print("The benchmark needs the other servers, which `make bench` installs", file=sys.stderr)
         return 2

@@ -89,7 +89,7 @@ def check_row(claim: dict[str, Any]) -> dict[str, str]:
 
 
 def amount(number: float, unit: str) -> str:
-    return f"{number:.{0 if number >= 20 or not unit else 2}f} {unit}".strip()
+    return f"{number:,.{0 if number >= 20 or not unit else 2}f} {unit}".strip()
 
 
 def with_goal(text: str, value: float, *, minimum: float | None = None, maximum: float | None = None) -> str:

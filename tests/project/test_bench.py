@@ -14,13 +14,14 @@ import pytest
 
 from service.models.messages import PIN_LIMIT
 from service.operate.import_export import import_files
-from tests.bench import chart, checks, dataset, load, processes, report, run
+from service.pictures import is_avatar, make_avatar
+from tests.bench import chart, checks, dataset, load, processes, report, run, small
 from tests.bench.limit import application
 from tests.bench.measure import Round, summary
 from tests.bench.servers import PROGRAMS, ROOT, Limit, encoded
 from tests.bench.workloads import WORKLOADS
 from tests.support.client import Client
-from tests.support.cluster import find
+from tests.support.cluster import find, until
 
 # By server: requests per second, microseconds per request.
 MEASURED = {
@@ -196,6 +197,52 @@ class TestTheMeasurement:
             assert 50_000_000 < processes.resident_bytes(process.pid) < 150_000_000
             assert process.stdin
             process.stdin.write(b"\n")
+
+
+class TestASmallHost:
+    def test_has_one_core_and_little_memory(self) -> None:
+        code = "import os, sys; print(len(os.sched_getaffinity(0)), flush=True); held = bytes([1]) * int(sys.argv[1])"
+        with small.limits() as limited:
+            statuses = []
+            for size in (small.MEMORY // 2, small.MEMORY + 2**20):
+                command = [*limited.command, sys.executable, "-c", code, str(size)]
+                done = subprocess.run(command, capture_output=True, text=True)
+                assert done.stdout == "1\n"
+                statuses.append(done.returncode)
+        assert statuses[0] == 0
+        assert statuses[1] != 0
+
+    def test_receives_the_largest_picture_that_is_accepted(self) -> None:
+        assert is_avatar(make_avatar(small.largest_picture()))
+
+    def test_measures_the_largest_memory_from_a_moment_on(self) -> None:
+        code = "held = b'x' * 90_000_000; del held; print(flush=True); input(); held = b'x' * 50_000_000; input()"
+        for process in working(code):
+            server = processes.Server(process.pid, 0)
+            assert small.peak(server) > 90_000_000 / 2**20
+            small.forget_peak(server)
+            assert process.stdin
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            until(lambda pid=process.pid: processes.resident_bytes(pid) > 50_000_000)
+            assert 50_000_000 / 2**20 < small.peak(server) < 80
+            process.stdin.write(b"\n")
+
+    def test_table_has_the_goals(self) -> None:
+        claims = [checks.Claim("warm start", 0.4, "s", 0.35), checks.Claim("page", 2488.3, "/s")]
+        *_, start, page = small.markdown(claims, small.Limits([], "limited by `ulimit -v`"), quick=False).splitlines()
+        assert (start, page) == ("| warm start | ✗ 0.40 s (≤ 0.35) |", "| page | 2,488 /s |")
+
+    @pytest.mark.slow
+    def test_serves_without_failed_requests(self) -> None:
+        find("wrk", "wrk")
+        document = small.DOCUMENT.read_text()
+        done = bench("--quick", "small")
+        assert done.returncode == 0, done.stderr
+        assert "in the short form" in done.stdout
+        assert "| the same, failed requests | 0 (≤ 0) |" in done.stdout
+        assert small.DOCUMENT.read_text() == document  # only complete runs update it
+        assert small.BEGIN in document
 
 
 class TestTheLimit:
