@@ -142,12 +142,18 @@ def is_fresh(executable: Executable, inputs: bytes) -> bool:
         return False
 
 
-def run_python(*arguments: str | Path, python: str = sys.executable) -> None:
+def run_python(*arguments: str | Path, python: str = sys.executable, **variables: str) -> None:
     """Runs a tool of the current environment, or of another Python, without variables that could make builds differ."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHIV_"))}
     environment.pop("SOURCE_DATE_EPOCH", None)
-    environment |= {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
-    status = subprocess.run([python, *arguments], cwd=ROOT, env=environment).returncode
+    environment |= {
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+        **variables,
+    }
+    status = subprocess.run([python, *arguments], cwd=ROOT, env=environment, umask=0o022).returncode
     if status:
         sys.exit(f"build: command failed: python {' '.join(map(str, arguments))}")
 

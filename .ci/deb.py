@@ -22,6 +22,7 @@ from pathlib import Path
 
 import hosts
 from build import LICENCE, ROOT
+from smoke import Trial
 
 FOLDER = Path(__file__).with_name("deb")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Debian's names of machines
@@ -233,26 +234,25 @@ def trial(package: Path, suite: str) -> list[str]:
     return succeeded
 
 
-def try_all(packages: Iterable[Path]) -> bool:
-    """Checks packages with lintian, tries them in all suites, and prints the results. Returns whether one failed."""
-    failed = False
+def try_all(packages: Iterable[Path]) -> list[Trial]:
+    """Checks packages with lintian, tries them in all suites, and prints the results."""
+    trials = []
     for package in packages:
         if shutil.which("lintian"):
             found = lintian(package)
-            print(f"{package.name}: lintian: {found or 'no errors and warnings'}", flush=True)
-            failed |= bool(found)
+            done = [f"FAILED: {found}"] if found else ["no errors and warnings"]
+            trials.append(Trial(package.name, "lintian", done).report())
         else:
             print(f"NOT TRIED: lintian on {package.name}; apt-get install lintian", flush=True)
-        if reason := why_not_tried(package):
+        reason = why_not_tried(package)
+        if reason:
             print(f"NOT TRIED: {package.name}, which {reason}", flush=True)
-            continue
-        how = "emulated " if is_emulated(package) else ""
+        how = ", emulated" if is_emulated(package) else ""
         for suite in SUITES:
-            done = trial(package, suite)
-            print(f"{package.name} on {how}{suite}: {', '.join(done)}", flush=True)
-            failed |= done[-1].startswith("FAILED")
-    return failed
+            trials.append(Trial(package.name, f"{suite}{how}", [] if reason else trial(package, suite)).report())
+    return trials
 
 
 if __name__ == "__main__":
-    sys.exit(try_all(Path(argument).resolve() for argument in sys.argv[1:]))
+    done = try_all(Path(argument).resolve() for argument in sys.argv[1:])
+    sys.exit(any(trial.result == "failed" for trial in done))

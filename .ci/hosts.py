@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from build import ROOT, Target
@@ -77,4 +78,4 @@ def arm64(pythons: Iterable[str]) -> Iterator[Host]:
 def given(commands: Iterable[str]) -> Iterator[Host]:
     """Yields the hosts of commands that run Python, such as a Python built with musl."""
     for command in map(shlex.split, commands):
-        yield Host(describe(command), tuple(command))
+        yield Host(describe(command), tuple(command), is_emulated=Path(command[0]).name.startswith("qemu-"))

@@ -27,7 +27,7 @@ from typing import Any
 import hosts
 from build import ROOT, Target, commit, compile_all
 from deb import ARCHITECTURES, source_time
-from smoke import smoke
+from smoke import Trial, smoke
 
 CONTAINERFILE = ROOT / "Containerfile"
 FOLDER = ROOT / "dist" / "image"  # the root file systems, for podman and docker
@@ -321,9 +321,14 @@ def is_native(architecture: str) -> bool:
     return architecture == ARCHITECTURES.get(platform.machine())
 
 
+def architecture_of(image: Path) -> str:
+    """Returns the architecture in the name of an image."""
+    return image.stem.rpartition("-")[2]
+
+
 def why_not_tried(image: Path) -> str:
     """Returns why an image cannot be started on this host, or ""."""
-    tools = ["unshare"] if is_native(image.stem.rpartition("-")[2]) else ["unshare", hosts.QEMU]
+    tools = ["unshare"] if is_native(architecture_of(image)) else ["unshare", hosts.QEMU]
     if missing := [tool for tool in tools if not shutil.which(tool)]:
         return f"needs {' and '.join(missing)}"
     return "needs root, for a mount namespace" if os.geteuid() else ""
@@ -340,17 +345,17 @@ def trial(image: Path) -> list[str]:
         return smoke(start_command(config, root, volume), Path("/", DATA))
 
 
-def try_all(images: Iterable[Path]) -> dict[str, list[str]]:
-    """Tries images, and prints the results. Returns what was tried with each."""
-    results = {}
+def try_all(images: Iterable[Path]) -> list[Trial]:
+    """Tries images, and prints the results."""
+    trials = []
     for image in images:
-        if reason := why_not_tried(image):
+        reason = why_not_tried(image)
+        if reason:
             print(f"NOT TRIED: {image.name}, which {reason}", flush=True)
-            continue
-        results[image.name] = done = trial(image)
-        print(f"{image.name}: {', '.join(done)}", flush=True)
-    return results
+        how = "" if is_native(architecture_of(image)) else ", emulated"
+        trials.append(Trial(image.name, f"a read-only root{how}", [] if reason else trial(image)).report())
+    return trials
 
 
 if __name__ == "__main__":
-    sys.exit(any(done[-1].startswith("FAILED") for done in try_all(map(Path, sys.argv[1:])).values()))
+    sys.exit(any(trial.result == "failed" for trial in try_all(map(Path, sys.argv[1:]))))

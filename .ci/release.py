@@ -9,11 +9,14 @@ those of its host.
 """
 
 import argparse
+import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
@@ -41,7 +44,7 @@ from build import (
     write_archive,
 )
 from packaging.markers import Marker
-from smoke import smoke
+from smoke import Trial, smoke
 
 from service.version import VERSION
 
@@ -61,7 +64,7 @@ SYSTEMS = {"linux-gnu": "linux-{}-glibc", "linux-musl": "linux-{}-musl", "darwin
 MACHINES = {"aarch64": "arm64"}
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 28  # minor versions of glibc 2, of wheels
 MUSL = (0, 1, 2)  # minor versions of musl 1, of wheels
-MACOS = "macosx_14_0_arm64"
+MACOS = "macosx_14_0_arm64"  # for x86-64, argon2-cffi-bindings has no wheel
 LIMIT, UNIVERSAL_LIMIT = 17, 80  # MiB, of the executables for one host and for all Linux hosts
 SHARED = "site-packages/"
 
@@ -230,9 +233,30 @@ def build_packages(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary, "sources")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_SOURCES))
-        run_python("-m", "uv", "build", "--quiet", "--no-build-isolation", "--out-dir", folder, copy)
-    packages = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
-    run_python("-m", "twine", "check", "--strict", *packages)
+        for path in [copy, *copy.rglob("*")]:  # the archives have modes, and the sdist has times
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        command = ["-m", "uv", "build", "--quiet", "--no-build-isolation", "--out-dir", f"{copy}/dist", str(copy)]
+        run_python(*command, SOURCE_DATE_EPOCH=str(int(deb.source_time().timestamp())))
+        [wheel], [sdist] = copy.glob("dist/*.whl"), copy.glob("dist/*.tar.gz")
+        rewrite_sdist(sdist)
+        run_python("-m", "twine", "check", "--strict", wheel, sdist)
+        for package in (wheel, sdist):
+            shutil.copyfile(package, folder / package.name)
+
+
+def rewrite_sdist(path: Path) -> None:
+    """Sorts the files of an sdist, and gives them the same time and owner, so that it is the same for all builds."""
+    seconds = int(deb.source_time().timestamp())
+    with tarfile.open(path) as archive:
+        files = {entry.name: (entry, archive.extractfile(entry)) for entry in archive}
+        output = io.BytesIO()
+        with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as rewritten:
+            for _, (entry, content) in sorted(files.items()):
+                entry.mtime, entry.pax_headers = seconds, {}
+                entry.uid = entry.gid = 0
+                entry.uname = entry.gname = ""
+                rewritten.addfile(entry, content)
+    path.write_bytes(gzip.compress(output.getvalue(), mtime=0))
 
 
 def build_debs(
@@ -348,15 +372,15 @@ def main() -> None:
         if (FOLDER / name).exists()
     }
     for (_, target, name), done in results.items():
-        print(f"{name} on {target.tag}: {', '.join(done)}")
+        print(f"{name} on {target.tag}: {', '.join(done)}", flush=True)
+    trials = deb.try_all(sorted(FOLDER.glob("*.deb"))) + image.try_all(sorted(FOLDER.glob("*-image-*.tar")))
     if not (options.python or options.platform or options.edition):
-        write_table(results, tried_on)
-    failed = deb.try_all(sorted(FOLDER.glob("*.deb")))
-    tried_images = image.try_all(sorted(FOLDER.glob("*-image-*.tar")))
-    sys.exit(failed or any(done[-1].startswith("FAILED") for done in (*results.values(), *tried_images.values())))
+        write_table(results, tried_on, trials)
+    failed = [trial for trial in trials if trial.result == "failed"]
+    sys.exit(bool(failed) or any(done[-1].startswith("FAILED") for done in results.values()))
 
 
-def write_table(results: Results, tried_on: Sequence[hosts.Host]) -> None:
+def write_table(results: Results, tried_on: Sequence[hosts.Host], trials: Iterable[Trial]) -> None:
     """Writes what was tried on which host into docs/releases.md."""
     how = {host.target: "passed, emulated" if host.is_emulated else "passed" for host in tried_on}
 
@@ -375,6 +399,8 @@ def write_table(results: Results, tried_on: Sequence[hosts.Host]) -> None:
             cells.append(result(edition, target, f"{edition}-{VERSION}.pyz") if target.system != "darwin" else "–")
         name = SYSTEMS[target.system].format(MACHINES.get(target.machine, target.machine))
         lines.append(f"| {name} | {target.python} | {' | '.join(cells)} |")
+    lines += ["", "| package or image | on | result |", "|---|---|---|"]
+    lines += [f"| `{trial.file.replace(VERSION, '…')}` | {trial.where} | {trial.result} |" for trial in trials]
     before, _, rest = TABLE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     table = "\n".join(lines)

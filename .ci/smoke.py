@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 EMAIL, PASSWORD = "alice@demo.example", "demo-password"
 SECONDS = 300  # to start; emulated processors are slow
@@ -52,6 +52,26 @@ def wait_for_address(process: "subprocess.Popen[str]") -> str:
             if found := re.search(r"listens on (http://\S+)", output):
                 return found[1]
     raise Failed(f"did not start: {output.strip()[-500:]}")
+
+
+class Trial(NamedTuple):
+    """The trial of a file of a release."""
+
+    file: str
+    where: str
+    done: list[str]  # what succeeded; the last element may be an error
+
+    @property
+    def result(self) -> str:
+        """What the documentation says."""
+        if not self.done:
+            return "not tried"
+        return "failed" if self.done[-1].startswith("FAILED") else "passed"
+
+    def report(self) -> "Trial":
+        """Prints the trial."""
+        print(f"{self.file} on {self.where}: {', '.join(self.done)}", flush=True)
+        return self
 
 
 class Service:

@@ -1,8 +1,11 @@
 """The files of a release: names, packages for other hosts, and the executable for several hosts."""
 
 import importlib
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from zipfile import ZipFile
@@ -72,6 +75,86 @@ def test_files_are_stored_once_for_all_hosts_that_share_them(release: ModuleType
     assert merged["for/cpython-312-a-linux-gnu/own"] == b"cpython-312-a-linux-gnu"
     assert {name for name in merged if name.endswith("/same")} == {"for/cpython-312/same", "for/b-linux-gnu/same"}
     assert len(merged) == 2 + 2 + 4 + 2
+
+
+def test_executables_above_their_limit_are_reported(release: ModuleType, tmp_path: Path) -> None:
+    assert (release.LIMIT, release.UNIVERSAL_LIMIT) == (17, 80)
+    sizes = {
+        "cx-service-1-cp311-linux-x86_64-glibc.pyz": 17,
+        "cx-service-full-1-cp311-linux-x86_64-glibc.pyz": 18,
+        "cx-service-1.pyz": 80,
+        "cx-service-full-1.pyz": 81,
+    }
+    for name, size in sizes.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size * 2**20)
+    assert release.too_large(tmp_path) == [
+        "cx-service-full-1-cp311-linux-x86_64-glibc.pyz has 18.0 MiB, more than 17 MiB",
+        "cx-service-full-1.pyz has 81.0 MiB, more than 80 MiB",
+    ]
+
+
+def test_table_says_what_passed_failed_and_was_not_tried(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "releases.md"
+    table.write_text(f"before\n{release.BEGIN}\nformer\n{release.END}\nafter\n")
+    monkeypatch.setattr(release, "TABLE", table)
+    own, other = release.Target("3.11", "x86_64", "linux-gnu"), release.Target("3.13", "aarch64", "linux-gnu")
+    hosts = [release.hosts.Host(own, ()), release.hosts.Host(other, (), is_emulated=True)]
+    names = [release.file_name("cx-service", release.VERSION, target) for target in (own, other)]
+    results = {
+        ("cx-service", own, names[0]): ["serve", "FAILED: log in"],
+        ("cx-service", other, names[1]): ["serve", "doctor"],
+    }
+    trials = [
+        release.Trial(f"a_{release.VERSION}.deb", "bookworm", ["install", "purge"]),
+        release.Trial("b.deb", "bookworm", ["install", "FAILED: purge"]),
+        release.Trial("c.deb", "trixie", []),
+    ]
+    release.write_table(results, hosts, trials)
+    lines = table.read_text().splitlines()
+    assert (lines[:2], lines[-2:]) == (["before", release.BEGIN], [release.END, "after"])
+    assert "former" not in lines
+    assert "| linux-x86_64-glibc | 3.11 | failed | not tried | not tried | not tried |" in lines
+    assert "| linux-arm64-glibc | 3.13 | passed, emulated | not tried | not tried | not tried |" in lines
+    assert [line for line in lines if ".deb" in line] == [
+        "| `a_….deb` | bookworm | passed |",
+        "| `b.deb` | bookworm | failed |",
+        "| `c.deb` | trixie | not tried |",
+    ]
+
+
+@pytest.mark.slow
+def test_two_builds_of_wheel_and_sdist_have_the_same_bytes(release: ModuleType, tmp_path: Path) -> None:
+    builds = []
+    for umask in (0o022, 0o077):
+        folder, former = tmp_path / f"{umask}", os.umask(umask)
+        folder.mkdir()
+        try:
+            release.build_packages(folder)
+        finally:
+            os.umask(former)
+        builds.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert {name.rpartition(".")[2] for name in builds[0]} == {"whl", "gz"}
+    assert builds[0] == builds[1]
+
+
+@pytest.mark.extended
+def test_releases_of_two_checkouts_have_the_same_bytes(release: ModuleType, tmp_path: Path) -> None:
+    """For a host that this one is not, so that nothing is tried. Downloads wheels."""
+    sums = []
+    for number, umask in enumerate((0o022, 0o077), 1):
+        root = tmp_path / ("checkout" * number)
+        shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*release.NOT_SOURCES))
+        options = ["--edition", "cx-service", "--python", release.Target().python, "--platform", "aarch64-linux-musl"]
+        command = [sys.executable, root / ".ci" / "release.py", *options]
+        variables = {**os.environ, "PYTHONHASHSEED": str(number), "TZ": f"UTC+{number}"}
+        done = subprocess.run(command, env=variables, umask=umask, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        sums.append((root / "dist" / "release" / "SHA256SUMS").read_text())
+    assert {line.rpartition(".")[2] for line in sums[0].splitlines()} == {"pyz", "whl", "gz", "txt", "json"}
+    assert sums[0] == sums[1]
 
 
 @pytest.mark.slow
