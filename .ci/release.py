@@ -13,12 +13,14 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import TypeAlias
@@ -339,17 +341,36 @@ def main() -> None:
     parser.add_argument(
         "--interpreter", action="append", default=[], metavar="COMMAND", help="also try the files with this Python"
     )
+    parser.add_argument("--no-build", action="store_true", help="only try the files of the last build")
     options = parser.parse_args()
     targets = [
         target
         for target in TARGETS
         if target.python in (options.python or PYTHONS) and "-".join(target[1:]) in (options.platform or platforms)
     ]
+    editions = options.edition or list(EDITIONS)
+    if not options.no_build:
+        build_release(editions, targets)
+    if large := too_large(FOLDER):
+        sys.exit("\n".join(f"release: {line}" for line in large))
+    pythons = {target.python for target in targets}
+    given = [*hosts.this_host(pythons), *hosts.arm64(pythons), *hosts.given(options.interpreter)]
+    tried_on = [host for host in given if host.target in targets]
+    results = try_executables(editions, tried_on)
+    trials = deb.try_all(sorted(FOLDER.glob("*.deb"))) + image.try_all(sorted(FOLDER.glob("*-image-*.tar")))
+    if not (options.python or options.platform or options.edition):
+        write_table(results, tried_on, trials)
+    failed = [trial for trial in trials if trial.result == "failed"]
+    sys.exit(bool(failed) or any(done[-1].startswith("FAILED") for done in results.values()))
+
+
+def build_release(editions: Iterable[str], targets: Sequence[Target]) -> None:
+    """Builds all files, and replaces those of the last build."""
     DEFAULT.path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "dist") as temporary:
         folder = Path(temporary, "release")
         folder.mkdir()
-        for edition in options.edition or EDITIONS:
+        for edition in editions:
             build_edition(edition, VERSION, targets, folder)
         build_packages(folder)
         files = sorted(folder.iterdir())
@@ -357,27 +378,25 @@ def main() -> None:
         (folder / "SHA256SUMS").write_text(sums, encoding="ascii")
         shutil.rmtree(FOLDER, ignore_errors=True)
         folder.replace(FOLDER)
-    if large := too_large(FOLDER):
-        sys.exit("\n".join(f"release: {line}" for line in large))
     for file in sorted(FOLDER.iterdir()):
-        print(f"{file.stat().st_size / 2**20:6.1f} MiB  {file.relative_to(ROOT)}")
-    pythons = {target.python for target in targets}
-    tried_on = [*hosts.this_host(pythons), *hosts.arm64(pythons), *hosts.given(options.interpreter)]
-    results = {
-        (edition, host.target, name): smoke([*host.command, str(FOLDER / name)])
-        for edition in options.edition or EDITIONS
+        print(f"{file.stat().st_size / 2**20:6.1f} MiB  {file.relative_to(ROOT)}", flush=True)
+
+
+def try_executables(editions: Iterable[str], tried_on: Iterable[hosts.Host]) -> Results:
+    """Tries the executables on all hosts, as many at a time as there are processors, and prints the results."""
+    work = {
+        (edition, host.target, name): [*host.command, str(FOLDER / name)]
+        for edition in editions
         for host in tried_on
-        if host.target in targets
         for name in (file_name(edition, VERSION, host.target), f"{edition}-{VERSION}.pyz")
         if (FOLDER / name).exists()
     }
-    for (_, target, name), done in results.items():
-        print(f"{name} on {target.tag}: {', '.join(done)}", flush=True)
-    trials = deb.try_all(sorted(FOLDER.glob("*.deb"))) + image.try_all(sorted(FOLDER.glob("*-image-*.tar")))
-    if not (options.python or options.platform or options.edition):
-        write_table(results, tried_on, trials)
-    failed = [trial for trial in trials if trial.result == "failed"]
-    sys.exit(bool(failed) or any(done[-1].startswith("FAILED") for done in results.values()))
+    results = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (edition, target, name), done in zip(work, pool.map(smoke, work.values()), strict=True):
+            results[edition, target, name] = done
+            print(f"{name} on {target.tag}: {', '.join(done)}", flush=True)
+    return results
 
 
 def write_table(results: Results, tried_on: Sequence[hosts.Host], trials: Iterable[Trial]) -> None:

@@ -125,6 +125,20 @@ def test_table_says_what_passed_failed_and_was_not_tried(
     ]
 
 
+def test_each_host_tries_its_executable_and_that_for_all_hosts(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = release.Target("3.11", "x86_64", "linux-gnu")
+    names = [release.file_name("cx-service", release.VERSION, target), f"cx-service-{release.VERSION}.pyz"]
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(release, "FOLDER", tmp_path)
+    monkeypatch.setattr(release, "smoke", lambda command: ["serve", command[-1]])
+    results = release.try_executables(["cx-service", "cx-service-full"], [release.hosts.Host(target, ("python3.11",))])
+    assert results == {("cx-service", target, name): ["serve", str(tmp_path / name)] for name in names}
+    assert [line.partition(" on ")[0] for line in capsys.readouterr().out.splitlines()] == names
+
+
 @pytest.mark.slow
 def test_two_builds_of_wheel_and_sdist_have_the_same_bytes(release: ModuleType, tmp_path: Path) -> None:
     builds = []
