@@ -92,7 +92,8 @@ apt install "$package"
 check "data after the installation" test "$(users)" = "$before"
 tried "install again, uses the data"
 
-printf 'no\n' | DEBIAN_FRONTEND=teletype dpkg --purge cx-service >/tmp/purge.log 2>&1
+# debconf asks on a terminal only, which `script` provides.
+printf 'no\n' | script --quiet --return --command "DEBIAN_FRONTEND=teletype dpkg --purge cx-service" /tmp/purge.log >/dev/null
 check "question" grep --quiet 'Delete all data of cx-service?' /tmp/purge.log
 check "data after the purge" test "$(mode $data/service.db)" = "600 cx-service:cx-service"
 tried "purge asks, keeps data with the answer no"
