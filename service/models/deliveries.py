@@ -32,7 +32,8 @@ from service.types import JsonObject
 
 Channel = Literal["email", "push", "webhook"]
 State = Literal["pending", "failed"]
-PERSONAL: tuple[Channel, ...] = ("email", "push")  # the channels by which users learn of their notifications
+# The channels by which users learn of their notifications, with the setting that turns each on or off.
+SWITCHES: dict[Channel, str] = {"email": "email_enabled", "push": "push_enabled"}
 NOTIFICATIONS = "notifications"  # the kind of a delivery that announces unread notifications
 # How long a notification may wait to be read in the console or an app before it is delivered.
 DELAYS: dict[Channel, int] = {"email": 5 * clock.MINUTE, "push": 10 * clock.SECOND}
@@ -135,7 +136,7 @@ class Delivery(Leased, Table):
         topic = f"{user_id}:{next(iter(payload.values()))}"
         about = compact_json(payload)
         for channel, target in cls.configured:
-            if channel in PERSONAL:
+            if channel in SWITCHES:
                 due_at = since + (DELAYS[channel] if delay is None else delay)
                 row = clock.ulid(), channel, target, topic, user_id, about, is_urgent, since, since + LIFETIME, due_at
                 _announcing(*row).run()

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from service import clock, db
 from service.models import Delivery, Notification, User
-from service.models.deliveries import NOTIFICATIONS
+from service.models.deliveries import NOTIFICATIONS, SWITCHES
 from service.outbox.transport import DeliveryError, Transport
 from service.queue_worker import QueueWorker
 
 log = logging.getLogger("cx.server")
 
-SWITCHES = {"email": "email_enabled", "push": "push_enabled"}  # the setting of each channel
 LEASE = 2 * clock.MINUTE  # until another worker may claim the delivery; no attempt takes longer
 FIRST_RETRY_DELAY = 30 * clock.SECOND  # doubled after each further attempt
 MAX_RETRY_DELAY = clock.HOUR  # also for a Retry-After header

@@ -86,7 +86,8 @@ REFUSED = {
     "change_backups",
     "download_backup",
     *("request_email_verification", "request_new_password", "set_new_password", "unsubscribe_user", "verify_email"),
-}  # a valid request needs a page or a code from an earlier request, a backup or e-mail
+    *("renew_push_topic", "change_push_address"),
+}  # a valid request needs a page or a code from an earlier request, a backup, e-mail or a push server
 
 SEPARATE = (
     "change_password",

@@ -15,7 +15,7 @@ from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, Optiona
 from service.errors import InvalidBody, MailNotConfigured, NotFound
 from service.models import Avatar, Delivery, LoginSession, User
 from service.models.callers import Caller
-from service.models.deliveries import PERSONAL
+from service.models.deliveries import SWITCHES, Channel
 from service.settings import Settings
 from service.translation import gettext, ngettext
 
@@ -136,14 +136,14 @@ def change_person(caller: Caller, body: SettingsForm) -> Redirect:
     return Redirect("/console/settings?done=changed")
 
 
-def configured_channels() -> list[str]:
+def configured_channels() -> list[Channel]:
     """Return the channels through which this installation delivers notifications."""
-    return [channel for channel in PERSONAL if Delivery.is_configured(channel)]
+    return [channel for channel in SWITCHES if Delivery.is_configured(channel)]
 
 
 def offered_switches() -> list[str]:
     """Return the settings of notifications that have an effect in this installation and are on or off."""
-    return [*(f"{channel}_enabled" for channel in configured_channels()), "marketing_enabled"]
+    return [*(SWITCHES[channel] for channel in configured_channels()), "marketing_enabled"]
 
 
 @routes.get("/console/picture", statuses=(200, 400, 401))
