@@ -153,6 +153,7 @@ def test_a_file_that_is_missing_is_an_error(check, file):
     assert check() == (1, {"file": ("error", f"{file} cannot be read: No such file or directory")})
 
 
+@pytest.mark.sqlite_only("the executable has no driver for PostgreSQL")
 @pytest.mark.slow
 def test_the_executable_fits_the_host_that_builds_it(check, executable, file):
     file.write_bytes(executable.read_bytes())

@@ -475,7 +475,8 @@ class TestReminders:
         with statements() as seen:
             alice.get(COUNT)
         [due_query] = [statement for statement in seen if "reminder_due" in statement[0]]
-        assert query_plan(*due_query).ranges == ["event_reminder_due"]
+        (index,) = query_plan(*due_query).ranges  # one of them is for the reminders of all users; few are due at a time
+        assert index in ("event_reminder_due", "event_reminders_due")
 
     def test_work_does_not_grow_with_future_reminders(self, now, alice):
         def add(number):
