@@ -30,7 +30,7 @@ from tests.torture.writers import (
 PLANTED_ERRORS = (
     "DELETE FROM feedback WHERE id IN (SELECT id FROM feedback LIMIT 1)",
     "UPDATE event SET id = lower(hex(randomblob(16))) WHERE id IN (SELECT id FROM event LIMIT 1)",
-    "DELETE FROM notification WHERE id IN (SELECT id FROM notification WHERE message_id IS NOT NULL LIMIT 1)",
+    "DELETE FROM notification WHERE id IN (SELECT id FROM notification WHERE type = 'chat_message' LIMIT 1)",
     "UPDATE chat_session SET shown_total = shown_total + 1 WHERE id IN (SELECT id FROM chat_session LIMIT 1)",
     "UPDATE data_share SET revoked_at = NULL",
     "UPDATE message SET pinned_at = NULL, deleted_at = NULL",
