@@ -633,8 +633,9 @@ def rows_by_owner() -> dict[str, list[Any]]:
     for table in TABLES:
         if table in (LoginAttempt, ClockState):  # failed logins and /readyz write them
             continue
-        names = table._meta.sorted_field_names
-        for values in db.database.execute_sql(f'SELECT * FROM "{table._meta.table_name}" ORDER BY 1'):
+        names = [column.column_name for column in table._meta.sorted_fields]
+        columns = ", ".join(f'"{name}"' for name in names)
+        for values in db.database.execute_sql(f'SELECT {columns} FROM "{table._meta.table_name}" ORDER BY 1'):
             row = dict(zip(names, values, strict=True))
             owner: Any = (
                 row["id"] if table is User else sessions.get(row.get("chat_session_id"), row.get("user_id", ""))
