@@ -475,8 +475,10 @@ class TestReminders:
         with statements() as seen:
             alice.get(COUNT)
         [due_query] = [statement for statement in seen if "reminder_due" in statement[0]]
-        (index,) = query_plan(*due_query).ranges  # one of them is for the reminders of all users; few are due at a time
-        assert index in ("event_reminder_due", "event_reminders_due")
+        (index,) = query_plan(*due_query).ranges
+        # PostgreSQL may take the index for the reminders of all users instead; few are due at a time.
+        also_valid = ["event_reminders_due"] if postgres.is_chosen() else []
+        assert index in ["event_reminder_due", *also_valid]
 
     def test_work_does_not_grow_with_future_reminders(self, now, alice):
         def add(number):

@@ -338,11 +338,11 @@ def wait_until_closed(server: Served, before: int) -> int:
 def rows_of_others() -> list[object]:
     """All rows that do not belong to Alice, except requests of devices, which any client may create.
 
-    Notifications of staff about a waiting customer, and the revision of a user that they change, are left out.
+    Notifications of staff about a waiting customer, and the revision of staff that they change, are left out.
     """
     found = [row for owner, rows in rows_by_owner().items() if owner != h.ALICE for row in rows]
     for table, columns in found:
-        if table == "User":
+        if table == "User" and columns["role"] != "user":
             del columns["revision"]
     return [(table, row) for table, row in found if table != "DeviceAuthorization" and row.get("type") != WAITING]
 
