@@ -108,6 +108,35 @@ class MailServer:
         return AuthResult(success=is_right, handled=False, auth_data=data.login)
 
 
+class _Controller(Controller):
+    """Runs a server in a thread. `stop` alone would leave open the connections that clients have not closed."""
+
+    def __init__(self, handler: MailServer, **options: Any) -> None:
+        super().__init__(handler, **options)
+        self.connections: list[SMTP] = []
+
+    def factory(self) -> SMTP:
+        self.connections.append(super().factory())  # type: ignore[no-untyped-call]
+        return self.connections[-1]
+
+    def stop(self, no_assert: bool = False) -> None:
+        asyncio.run_coroutine_threadsafe(self._disconnect(), self.loop).result(30)
+        super().stop(no_assert)
+
+    async def _disconnect(self) -> None:
+        assert self.server
+        self.server.close()
+        await asyncio.sleep(0.05)  # for connections that are being accepted
+        for connection in self.connections:
+            if isinstance(connection.transport, asyncio.Transport):
+                connection.transport.abort()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.05)  # for the callbacks that close the sockets
+
+
 @contextlib.contextmanager
 def mail_server(
     *,
@@ -124,7 +153,7 @@ def mail_server(
     server.port = postgres.free_port()
     options = {"tls_context": starttls, "require_starttls": bool(starttls), "ssl_context": tls, **more}
     options |= {"authenticator": server.authenticate, "auth_required": True} if needs_user else {}
-    controller = Controller(server, hostname="127.0.0.1", port=server.port, **options)
+    controller = _Controller(server, hostname="127.0.0.1", port=server.port, **options)
     controller.start()
     try:
         yield server

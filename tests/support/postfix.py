@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import smtplib
 import subprocess
 import tempfile
 import time
@@ -73,6 +74,16 @@ class Postfix(NamedTuple):
     tls: Certificate
 
 
+def is_ready(running: Postfix) -> bool:
+    """Whether Postfix accepts mails: its greeting proves that it is Postfix that accepts connections."""
+    with (
+        contextlib.suppress(OSError, smtplib.SMTPException),
+        smtplib.SMTP("127.0.0.1", running.starttls_port, timeout=10) as client,
+    ):
+        return client.noop()[0] == 250 and accepts_connections(running.tls_port)
+    return False
+
+
 @contextlib.contextmanager
 def postfix(relay_port: int) -> Iterator[Postfix]:
     """Run Postfix until the end of the block. Without root, the test is skipped, or fails if CI is set."""
@@ -98,7 +109,7 @@ def postfix(relay_port: int) -> Iterator[Postfix]:
             line = [program, "-c", str(folder), "start-fg"]
             process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
         try:
-            until(lambda: process.poll() is not None or accepts_connections(running.tls_port))
+            until(lambda: process.poll() is not None or is_ready(running))
             assert process.poll() is None, (folder / "output").read_text()
             yield running
         finally:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -34,9 +35,11 @@ def programs() -> Path | None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port for a server that chooses none itself. The system gives none of this range to other sockets."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(15_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 def unprivileged_user() -> str | None:
