@@ -1,9 +1,11 @@
 """The PostgreSQL engine: several instances of the service share one database.
 
 Each thread has one connection, which is opened at its first use and reopened when it is lost. Connections have
-no session state beyond a transaction, so PgBouncer can be used in transaction mode.
+no session state beyond a transaction, so PgBouncer can be used in transaction mode. Only on a connection to the server
+itself, frequent statements are prepared: the server then plans most of them once.
 """
 
+import functools
 import hashlib
 import re
 import select
@@ -39,6 +41,7 @@ REPLICA_DEFAULTS = {"connect_timeout": 2, "tcp_user_timeout": 2_000, "target_ses
 LOCK_TIMEOUT = "5s"  # the same as the timeout of the SQLite engine
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('transaction_read_only')::bool"
 KEY_PREFIX = "key_"
+PREPARE_AFTER = 3  # executions of a statement on a connection
 MAX_ATTEMPTS = 5  # to execute a statement after conflicts
 REWRITE_DELAYS = (
     0.0,
@@ -53,7 +56,9 @@ OLDEST_SNAPSHOT = """SELECT pid, concat_ws(', ', backend_type, nullif(applicatio
     ORDER BY age(backend_xmin) DESC LIMIT 1"""
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-Notice: TypeAlias = Any  # of the driver, which may not be installed
+# The driver may not be installed.
+Driver: TypeAlias = Any
+Notice: TypeAlias = Any
 
 
 class _ThreadState(threading.local):
@@ -87,12 +92,15 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         self._lock = nullcontext()  # with Peewee's lock, only one thread at a time could wait for a lost server
 
     def _connect(self) -> Connection:
-        # No prepared statements: PgBouncer before 1.21 does not support them.
         connection = self._driver.connect(**self._parameters, autocommit=True, prepare_threshold=None)
         info = connection.info
         if info.server_version < MIN_SERVER_VERSION or info.parameter_status("server_encoding") != "UTF8":
             connection.close()
             raise DatabaseUnusable("the database must be in UTF-8, on PostgreSQL 13 or newer")
+        # PgBouncer, which before 1.21 does not support prepared statements, gives connections identifiers of its own.
+        if connection.execute("SELECT pg_backend_pid()").fetchone() == (info.backend_pid,):
+            connection.cursor_factory = _preparing_cursor(self._driver)
+            connection.prepare_threshold = PREPARE_AFTER
         return connection
 
     def cursor(self, named_cursor: str | None = None) -> Cursor:
@@ -324,6 +332,17 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         """The process with the oldest snapshot, such as an autovacuum worker; empty if it has ended."""
         row = self.execute_sql(OLDEST_SNAPSHOT).fetchone()
         return f"process {row[0]} of the database server ({row[1]})" if row else ""
+
+
+@functools.cache
+def _preparing_cursor(driver: Driver) -> type[Cursor]:
+    """The class of cursors that do not prepare searches, because a good plan depends on the text of a pattern."""
+
+    class PreparingCursor(driver.Cursor):  # type: ignore[misc]
+        def execute(self, query: str, params: Sequence[object] | None = None, **options: object) -> Cursor:
+            return super().execute(query, params, **options | {"prepare": False} if " LIKE " in query else options)
+
+    return PreparingCursor
 
 
 def _advisory_locks(names: Sequence[str]) -> str:
