@@ -127,16 +127,16 @@ def _assignment(session_id: str, customer_id: str) -> Query:
 
 def _senders(session: ChatSession) -> list[str]:
     """Return the senders of a session: one index step for each, however many messages they wrote."""
-    found = [""]
-    while next_sender := _sender_after(session.id, found[-1]).value():
-        found.append(next_sender)
-    return found[1:]
+    return [row[0] for row in _distinct_senders(session.id).rows()]
 
 
 @compiled
-def _sender_after(session_id: str, sender_id: str) -> Query:
-    senders = Message.select(peewee.fn.min(Message.sender_id)).where(Message.chat_session_id == session_id)
-    return senders.where(Message.sender_id > sender_id)
+def _distinct_senders(session_id: str) -> Query:
+    first = Message.select(peewee.fn.min(Message.sender_id)).where(Message.chat_session_id == session_id)
+    found = first.cte("senders", recursive=True, columns=("id",))
+    following = first.where(Message.sender_id > found.c.id)
+    senders = found.union_all(peewee.Select([found], [following]).where(found.c.id.is_null(False)))
+    return senders.select_from(senders.c.id).where(senders.c.id.is_null(False)).bind(database)
 
 
 def _sender_name(message: Message, session: ChatSession) -> str:

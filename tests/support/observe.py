@@ -87,7 +87,7 @@ def _plan_of_sqlite(sql: str, values: Any) -> Plan:
         if (found := re.match(r"SEARCH .*USING .*?(INDEX \w+|(?<!INTEGER )PRIMARY KEY) \(", step))
     ]
     ranges = [name.removeprefix("INDEX ") for name in ranges]
-    no_table = r"page\b|part\b|lookup\b|\d+-ROW VALUES CLAUSE|CONSTANT ROW"
+    no_table = r"page\b|part\b|lookup\b|senders\b|\d+-ROW VALUES CLAUSE|CONSTANT ROW"
     scans = [step for step in steps if step.startswith("MATERIALIZE") or re.match(rf"SCAN (?!{no_table})", step)]
     return Plan(steps, ranges, scans, any("TEMP B-TREE" in step for step in steps))
 
