@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cx.pictures")
 
 PICTURE_SIDE = 2048  # pixels of the longer side of a picture in a message, at most
+TRANSPARENT_SIDE = 1280  # the same of a picture with transparency, which takes four times the memory to encode
 PICTURE_BYTES = 1024 * 1024  # of a picture in a message, at most
 THUMBNAIL_SIDE = 320  # pixels of the longer side of a thumbnail, at most
 MAX_SIDE = 10_000  # pixels of a side of an uploaded picture
@@ -30,6 +31,8 @@ CONTENT_TYPE = "image/webp"
 
 _REDUCED_SIDE = math.isqrt(MAX_PIXELS) // 2  # so that a JPEG that is not reduced has at most MAX_PIXELS
 _SIDEWAYS = (5, 6, 7, 8)  # the Exif orientations of pictures whose width and height are exchanged
+_BICUBIC_SUPPORT = 2  # pixels on each side, of the smaller picture
+_STRIP_PIXELS = 500_000  # 2 MiB
 _decoding = threading.BoundedSemaphore(2)
 _PLAIN_CHUNKS = {b"VP8X", b"ALPH", b"VP8 ", b"VP8L"}  # the chunks of a WebP with one picture and no metadata
 _QUALITIES = (85, 50)  # of WebP, from 0 to 100; a lower one if a picture is larger than PICTURE_BYTES
@@ -87,11 +90,11 @@ def make_cropped(raw: bytes, shape: Shape) -> bytes:
 def make_picture(raw: bytes) -> Picture:
     """A picture for a message: rotated upright, at most 2048 pixels a side and 1 MiB, never enlarged or cropped.
 
-    Accepts the same files as `make_cropped`, and raises the same errors.
+    With transparency, it has at most 1280 pixels a side. Accepts the same files as `make_cropped`, and raises the same
+    errors.
     """
     with _decoder(raw) as parts:
-        scaled = _in_rgb(_scaled(_resizable(_decode(parts, (_REDUCED_SIDE, 1))), PICTURE_SIDE))
-        return _picture(_upright(scaled, read_orientation(parts.exif)))
+        return _picture(_upright(_decode_scaled(parts), read_orientation(parts.exif)))
 
 
 def restore_picture(raw: bytes) -> Picture:
@@ -162,7 +165,7 @@ def _decode(parts: Parts, needed: tuple[int, int]) -> "Image":
         image: Image = decoders[parts.format](io.BytesIO(parts.stripped))
         width, height = image.size
         if max(width, height) > MAX_SIDE or width * height > parts.max_pixels:
-            limits = f"the limits are {parts.max_pixels // 1_000_000} million pixels, and {MAX_SIDE} a side"
+            limits = f"the limits are {parts.max_pixels / 1_000_000:g} million pixels, and {MAX_SIDE} a side"
             raise ImageTooLarge(f"The picture has {width} × {height} pixels; {limits}.")
         if parts.format == "WEBP":
             return _first_frame(image)
@@ -185,16 +188,42 @@ def _first_frame(image: WebPImage) -> "Image":
     return Image.frombuffer(mode, image.size, pixels, "raw", mode, 0, 1)
 
 
+def _decode_scaled(parts: Parts) -> "Image":
+    """The pixels of a picture for a message, in RGB or RGBA."""
+    image = _decode(parts, (_REDUCED_SIDE, 1))
+    return _in_rgb(_scaled(image, TRANSPARENT_SIDE if _is_transparent(image) else PICTURE_SIDE))
+
+
 def _scaled(image: "Image", side: int) -> "Image":
-    """The picture with the same proportions, at most `side` pixels a side; the original if it is not larger."""
+    """The picture with the same proportions, at most `side` pixels a side; not scaled if it is not larger."""
     longer = max(image.size)
     if longer <= side:
-        return image
-    width, height = (max(1, round(length * side / longer)) for length in image.size)
-    if image.mode != "RGBA":
-        return image.resize((width, height))
-    image = image.convert("RGBa")  # as `resize` does, but without the original picture in memory
-    return image.resize((width, height)).convert("RGBA")
+        return _resizable(image)
+    width, height = image.size
+    scaled = max(1, round(width * side / longer)), max(1, round(height * side / longer))
+    return _resized(image, scaled, (0, 0, width, height))
+
+
+def _resized(image: "Image", size: tuple[int, int], box: tuple[float, float, float, float]) -> "Image":
+    """A part of a picture, scaled to a size; in strips, so that no second picture of the original size is in memory."""
+    from PIL import Image
+
+    left, upper, right, lower = box
+    scale = (lower - upper) / size[1]
+    margin = math.ceil(_BICUBIC_SUPPORT * max(scale, 1)) + 1  # the rows that influence those beside them
+    rows = max(1, int(_STRIP_PIXELS / (image.width * scale)))
+    resized = None
+    for first in range(0, size[1], rows):
+        count = min(rows, size[1] - first)
+        begin, end = upper + first * scale, upper + (first + count) * scale
+        top, bottom = max(0, math.floor(begin) - margin), min(image.height, math.ceil(end) + margin)
+        strip = _resizable(image.crop((0, top, image.width, bottom)))
+        # For RGBA, `resize` weights each pixel by its opacity.
+        strip = strip.resize((size[0], count), Image.Resampling.BICUBIC, (left, begin - top, right, end - top))
+        resized = resized or Image.new(strip.mode, size)
+        resized.paste(strip, (0, first))
+    assert resized
+    return resized
 
 
 def _picture(image: "Image") -> Picture:
@@ -212,12 +241,13 @@ def _thumbnail(image: "Image") -> bytes:
 
 def _crop(image: "Image", shape: Shape, orientation: int) -> "Image":
     """The center of the picture, which has the shape when it is upright, in RGB or RGBA."""
-    from PIL import ImageOps
-
-    image = _resizable(image)
     is_sideways = orientation in _SIDEWAYS
     size = shape.within(*(image.size[::-1] if is_sideways else image.size))
-    return _in_rgb(ImageOps.fit(image, size[::-1] if is_sideways else size))
+    size = size[::-1] if is_sideways else size
+    scale = min(image.width / size[0], image.height / size[1])
+    left, upper = (image.width - size[0] * scale) / 2, (image.height - size[1] * scale) / 2
+    box = (left, upper, min(left + size[0] * scale, image.width), min(upper + size[1] * scale, image.height))
+    return _in_rgb(_resized(image, size, box))
 
 
 def _resizable(image: "Image") -> "Image":
@@ -232,9 +262,16 @@ def _resizable(image: "Image") -> "Image":
     return image.convert(target) if target else image
 
 
+def _is_transparent(image: "Image") -> bool:
+    """Whether a picture may have pixels that are not opaque; screenshots often have an alpha channel without any."""
+    if image.mode == "RGBA":
+        return image.getchannel("A").getextrema() != (255, 255)
+    return image.mode in ("LA", "PA") or "transparency" in image.info
+
+
 def _in_rgb(image: "Image") -> "Image":
     """The picture in a mode that WebP supports."""
-    mode = "RGBA" if image.mode == "RGBA" else "RGB"
+    mode = "RGBA" if _is_transparent(image) else "RGB"
     return image if image.mode == mode else image.convert(mode)
 
 

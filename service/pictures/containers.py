@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from service.errors import ImageUnreadable, UnsupportedMediaType
 
-MAX_PIXELS = 16_000_000
+MAX_PIXELS = 12_500_000  # a photo of a usual telephone has 12,192,768
 MAX_PIXELS_REDUCED = 50_000_000  # of a JPEG that is decoded at a reduced size, which needs a single scan
 MAX_SCANS = 100  # of a JPEG: a scan of a few bytes costs a pass over all pixels
 MAX_PARTS = 20_000  # segments or chunks of a file
@@ -41,7 +41,8 @@ def detect_format(raw: bytes) -> str:
 
 def parse(raw: bytes) -> Parts:
     """The parts of a file. Raises UnsupportedMediaType for other formats, and ImageUnreadable for a damaged file."""
-    return {"JPEG": _parse_jpeg, "PNG": _parse_png, "WEBP": _parse_webp}[detect_format(raw)](raw)
+    parts = {"JPEG": _parse_jpeg, "PNG": _parse_png, "WEBP": _parse_webp}[detect_format(raw)](raw)
+    return parts._replace(stripped=raw) if len(parts.stripped) == len(raw) else parts  # no copy of the same file
 
 
 def _parse_jpeg(raw: bytes) -> Parts:

@@ -186,16 +186,16 @@ def test_a_damaged_file_is_decoded_or_rejected(kind: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "taken"),
     [
-        (made.png(4_000, 4_000, 1, 0, made.rows(500, 4_000, b"\0")), True),
-        (made.png(10_000, 1_600, 1, 0, made.rows(1_250, 1_600, b"\0")), True),
-        (made.png(10_000, 1_601, 1, 0, b""), False),
+        (made.png(4_000, 3_125, 1, 0, made.rows(500, 3_125, b"\0")), True),
+        (made.png(10_000, 1_250, 1, 0, made.rows(1_250, 1_250, b"\0")), True),
+        (made.png(10_000, 1_251, 1, 0, b""), False),
     ],
 )
-def test_sixteen_megapixels_are_accepted(raw: bytes, taken: bool) -> None:
+def test_twelve_and_a_half_megapixels_are_accepted(raw: bytes, taken: bool) -> None:
     if taken:
         assert avatar_of(raw).size == (512, 512)
     else:
-        with pytest.raises(ApiError, match="10000 × 1601 pixels; the limits are 16 million"):
+        with pytest.raises(ApiError, match="10000 × 1251 pixels; the limits are 12.5 million"):
             pictures.make_avatar(raw)
 
 

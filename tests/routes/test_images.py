@@ -1,6 +1,7 @@
 """Pictures of messages: upload, sending, access, deletion, limits."""
 
 import base64
+import io
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from service.commands import run
 from service.errors import ApiError
 from service.models import ChatSession, Message, MessageImage, message_images
 from service.operate import import_export
+from service.pictures.containers import MAX_PIXELS
 from tests.support import pictures as made
 from tests.support.chats import delete, pin
 from tests.support.client import walk
@@ -102,23 +104,36 @@ class TestPictures:
             assert refused.value.status == status
 
     @pytest.mark.parametrize("side", [(4095, 4095), (10_000, 4_095), (8_100, 6_100)])
-    def test_of_a_large_jpeg_are_decoded_with_at_most_16_million_pixels(self, side, monkeypatch):
+    def test_of_a_large_jpeg_are_decoded_with_at_most_12_million_pixels(self, side, monkeypatch):
         sizes = []
-        resizable = pictures._resizable
-        monkeypatch.setattr(pictures, "_resizable", lambda image: sizes.append(image.size) or resizable(image))
+        decode = pictures._decode
+
+        def note_size(*arguments: Any) -> Image.Image:
+            image = decode(*arguments)
+            sizes.append(image.size)
+            return image
+
+        monkeypatch.setattr(pictures, "_decode", note_size)
         pictures.make_picture(made.jpeg(Image.new("L", side)))
-        assert [width * height <= 16_000_000 for width, height in sizes] == [True]
+        assert [width * height <= MAX_PIXELS for width, height in sizes] == [True]
+
+    @pytest.mark.parametrize(("opacity", "mode", "side"), [(255, "RGB", 2048), (254, "RGBA", 1280)])
+    def test_are_smaller_with_transparency(self, opacity, mode, side):
+        raw = made.save(plain(2_500, 1_250, (200, 100, 50, opacity), "RGBA"), "PNG")
+        picture = Image.open(io.BytesIO(pictures.make_picture(raw).content))
+        assert (picture.mode, picture.size) == (mode, (side, side // 2))
 
     @pytest.mark.slow
-    def test_need_no_more_memory_than_avatars(self, tmp_path):
-        for kind in ("PNG", "WEBP"):
-            Image.new("RGBA", (4_000, 4_000), (200, 100, 50, 99)).save(tmp_path / kind, kind)
+    @pytest.mark.parametrize("function", ["make_avatar", "make_picture"])
+    @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+    def test_need_little_more_memory_than_their_pixels(self, tmp_path, function, kind):
+        def peak(width: int, height: int) -> int:
+            path = tmp_path / f"{width}x{height}"
+            Image.new("RGBA", (width, height), (200, 100, 50, 99)).save(path, kind)
+            command = [sys.executable, "-c", MEASURE, function, str(path)]
+            return 1024 * int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
 
-        def peak(function: str) -> int:
-            command = [sys.executable, "-c", MEASURE, function, *map(str, tmp_path.iterdir())]
-            return int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
-
-        assert peak("make_picture") < peak("make_avatar") * 1.1
+        assert peak(4_000, 3_000) - peak(8, 8) < 1.6 * 4 * 4_000 * 3_000
 
 
 class TestUpload:
