@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Iterable
 
+from service.commands.progress import ProgressBar
 from service.operate.doctor import Finding, examine
 from service.settings import Settings
 
@@ -12,13 +13,16 @@ EPILOG = "The exit status is 1 if there is an error. Pass the settings of `serve
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--quick", action="store_true", help="omit the checks that read the whole database, such as those of its pages"
+    )
     parser.epilog = EPILOG
     parser.set_defaults(run=run)
 
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
     """Runs all checks and prints their findings."""
-    return print_findings(examine(settings), as_json=flags.json)
+    return print_findings(examine(settings, quick=flags.quick, progress=ProgressBar), as_json=flags.json)
 
 
 def print_findings(findings: Iterable[Finding], *, as_json: bool = False) -> int:

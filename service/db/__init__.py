@@ -51,6 +51,7 @@ from service.db.sqlite import (
     SqliteError,
     lock_for_serving,
     open_file,
+    reporting_reads,
     saved_copies,
 )
 from service.db.sqlite import (
@@ -101,6 +102,7 @@ __all__ = [
     "reconnect_after",
     "release_database",
     "render",
+    "reporting_reads",
     "retry_on_conflict",
     "rewrite_files",
     "row_json",

@@ -45,6 +45,7 @@ FILE_NAME = "service.db"
 GROUP_TIMEOUT = 1.0  # seconds that a group commit waits for other programs, before its requests run one by one
 POLL_INTERVAL = 0.005  # seconds between the attempts of a group commit to begin
 PROGRESS_STEPS = 20_000  # virtual machine instructions between checks of the time budget: below a millisecond
+REPORT_STEPS = 100_000  # the same between reports of the progress of a long statement: some milliseconds
 SqliteError = apsw.Error
 SqliteDamage = (apsw.CorruptError, apsw.NotADBError)
 # Errors after which the state of a connection may differ from the file.
@@ -392,15 +393,24 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
                 "the journal is in use and still contains deleted data: run this again when there is less load"
             )
 
-    def write_copy(self, path: Path) -> None:
+    def write_copy(self, path: Path, advance: Callable[[int], None] = lambda written: None) -> None:
         """Write the committed data into a new file, without deleted rows. Writers are not blocked.
 
+        `advance` is called with the number of bytes that were written since its last call.
         SQLite's backup API is not used: it restarts whenever another process writes, and copies free pages, in which
         deleted rows can still be read.
         """
         create(path)
+        written = 0
+
+        def report() -> bool:
+            nonlocal written
+            before, written = written, path.stat().st_size
+            advance(written - before)
+            return False
+
         with exceptions, closing(self._connect()) as connection:
-            connection.set_progress_handler(lambda: False, 100_000)  # so that signals are handled in the meantime
+            connection.set_progress_handler(report, REPORT_STEPS)  # signals are handled then, too
             connection.execute("VACUUM INTO ?", (str(path),))
 
     def save_copy(self, suffix: str) -> None:
@@ -420,6 +430,25 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
     def disconnect(self) -> None:
         if not self.is_closed():
             self.close()
+
+
+@contextmanager
+def reporting_reads(connection: Connection, advance: Callable[[int], None]) -> Iterator[None]:
+    """In the block, `advance` is called with the number of bytes that the connection has read since its last call."""
+    (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+    read = 0
+
+    def report() -> bool:
+        nonlocal read
+        before, read = read, connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] * page_size
+        advance(read - before)
+        return False
+
+    connection.set_progress_handler(report, REPORT_STEPS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None)
 
 
 def _cause(error: BaseException | None) -> BaseException | None:

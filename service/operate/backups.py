@@ -25,7 +25,8 @@ from service.operate import database_copy
 CHUNK = 1 << 20  # bytes
 HEADER = b"SQLite format 3\0"
 
-Progress = Callable[[int], Callable[[int], None]]  # from the number of rows, returns a callback for completed rows
+Advance = Callable[[int], None]  # for completed rows, or bytes
+Progress = Callable[[int], Advance]  # from their total
 
 
 class BackupError(Exception):
@@ -104,10 +105,11 @@ def restore_into(target: Engine, source: Path | BinaryIO, progress: Progress) ->
         return contents
 
 
-def examine(path: Path) -> Contents:
+def examine(path: Path, advance: Advance = lambda size: None) -> Contents:
     """Checks that a file without a journal is an undamaged database of this service, with a known schema.
 
-    Raises BackupError or DatabaseUnusable.
+    `advance` is called with numbers of bytes that were read, in all about twice the size of the file. Raises
+    BackupError or DatabaseUnusable.
     """
     with closing(db.open_file(f"{path.absolute().as_uri()}?immutable=1")) as connection:
         connection.execute("PRAGMA trusted_schema = 0")
@@ -128,7 +130,7 @@ def examine(path: Path) -> Contents:
         schema = migrations.version_in(connection.execute("SELECT version FROM schema_version").fetchone())
         if schema > len(migrations.STEPS):
             raise BackupError(f"it has schema {schema}, which is newer than this program: use a newer version")
-        damage = _damage(connection)
+        damage = _damage(connection, advance)
         if damage != "ok":
             raise BackupError(f"it is damaged: {damage}")
         missing = connection.execute("PRAGMA foreign_key_check").fetchone()
@@ -168,13 +170,17 @@ def _write_backup(source: Engine, path: Path, progress: Progress) -> Contents:
     A source other than SQLite becomes the database of this process.
     """
     if isinstance(source, db.Sqlite):
-        source.write_copy(path)
-    else:
-        database_copy.check_schema(source)
-        copy = db.connect(path.parent, create=True)
-        with copy.disconnecting():
-            database_copy.copy(source, copy, progress(2 * database_copy.count_rows(source)))
-        _set_journal(path, "delete")
+        size = Path(source.name).stat().st_size
+        advance = progress(3 * size)
+        source.write_copy(path, advance)
+        contents = examine(path, advance)
+        advance(3 * size)  # complete, however much was read
+        return contents
+    database_copy.check_schema(source)
+    copy = db.connect(path.parent, create=True)
+    with copy.disconnecting():
+        database_copy.copy(source, copy, progress(2 * database_copy.count_rows(source)))
+    _set_journal(path, "delete")
     return examine(path)
 
 
@@ -244,10 +250,11 @@ def _link(path: Path, name: Path) -> None:
         sync(name)
 
 
-def _damage(connection: Connection) -> str:
+def _damage(connection: Connection, advance: Advance) -> str:
     """Returns the first damage of a file that SQLite reports, `ok` without any."""
     try:
-        return " ".join(connection.execute("PRAGMA integrity_check(1)").fetchone()[0].split())
+        with db.reporting_reads(connection, advance):
+            return " ".join(connection.execute("PRAGMA integrity_check(1)").fetchone()[0].split())
     except db.SqliteError as error:
         if "vtable constructor failed" in str(error):  # a damaged search index
             return str(error)

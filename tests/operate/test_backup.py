@@ -21,7 +21,7 @@ import pytest
 
 import app
 from service import commands, db
-from service.db import migrations
+from service.db import migrations, sqlite
 from service.db.files import FolderLock, work_folder
 from service.models import TABLES, Bot, SigningKey
 from service.operate import backups
@@ -125,6 +125,19 @@ def test_restored_backup_is_complete(filled: Path, other: Path, file: Path, cx: 
     assert (status, errors) == (0, "")
     assert output.splitlines()[-1].startswith(f"restored: {file.stat().st_size:,} bytes, 5 messages, {rows} rows")
     assert contents(other) == before == contents(filled)
+
+
+@pytest.mark.sqlite_only
+def test_progress_of_a_backup_grows_with_what_is_written_and_read(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "REPORT_STEPS", 100)
+    source, totals, done = db.connect(filled), [], []
+    with source.disconnecting():
+        contents = backups.back_up(source, tmp_path / "copy.db", lambda total: totals.append(total) or done.append)
+    assert len(totals) == 1 and len(done) > 10 and min(done) >= 0
+    assert contents.size <= sum(done[:-1]) < 4 * contents.size  # what fits into the cache is read once
+    assert sum(done) >= totals[0]
 
 
 def test_backup_can_be_piped(filled: Path, other: Path) -> None:

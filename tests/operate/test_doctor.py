@@ -73,6 +73,18 @@ def test_findings_are_printed_as_lines_or_json(data: Path, capsys: pytest.Captur
     assert all(set(finding) == {"level", "about", "text"} for finding in output["findings"])
 
 
+def test_quick_checks_find_what_needs_no_reading_of_all_rows(data: Path) -> None:
+    settings = settings_at(data)
+    complete = {finding.about for finding in doctor.examine(settings)}
+    inject(data, ROWS["total"].sql)
+    inject(data, ROWS["no key"].sql)
+    found = doctor.examine(settings, quick=True)
+    assert [finding.about for finding in found if finding.level != "ok" and finding.about != "server"] == ["keys"]
+    long = {"file"} if settings.database == "" else set()
+    long |= {"references", "avatars", "images", "bot pictures", "audit", "derived"}
+    assert {finding.about for finding in found} == complete - long
+
+
 @pytest.mark.slow
 def test_ordinary_use_leaves_no_problems(
     settings: Settings, alice: Client, agent: Client, session: Any, shop: Any, bot: Any

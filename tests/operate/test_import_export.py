@@ -767,6 +767,15 @@ def test_progress_bar_is_shown_on_a_terminal(tmp_path: Path) -> None:
         assert shown.endswith(f"\r[{'#' * 40}] 100%\r\n")
 
 
+@pytest.mark.slow
+@pytest.mark.sqlite_only("the doctor reports the settings of the tests' PostgreSQL as errors")
+def test_progress_of_a_backup_and_of_the_doctor_is_shown(tmp_path: Path) -> None:
+    path, data = write_records(tmp_path / "in", chat(500)), tmp_path / "data"
+    on_a_terminal(data, "import", path)
+    for shown in (on_a_terminal(data, "backup", tmp_path / "backup.db"), on_a_terminal(data, "doctor", "--quick")):
+        assert shown.endswith(f"\r[{'#' * 40}] 100%\r\n")
+
+
 def test_no_progress_bar_if_the_size_is_unknown(tmp_path: Path) -> None:
     with write_records(tmp_path / "in", chat()).open("rb") as file:
         assert on_a_terminal(tmp_path / "data", "import", "-", stdin=file) == ""

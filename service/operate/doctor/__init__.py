@@ -3,7 +3,7 @@
 The checks also work while the service runs, on a read-only disk, and on a file that is not a database.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import peewee
 
@@ -15,9 +15,16 @@ from service.settings import Settings
 
 __all__ = ["Finding", "examine", "examine_host"]
 
+Progress = Callable[[int], Callable[[int], None]]  # from the number of checks, returns a callback for completed checks
+
 HOST_CHECKS: tuple[Check, ...] = (host.check_program, host.check_address)
 FOLDER_CHECKS: tuple[Check, ...] = (host.check_folder, host.check_leftovers, host.check_disk)
-DATABASE_CHECKS: tuple[Check, ...] = (schema.check_file, schema.check_version, schema.check_server)
+DATABASE_CHECKS: tuple[Check, ...] = (
+    schema.check_pages,
+    schema.check_journal,
+    schema.check_version,
+    schema.check_server,
+)
 ROW_CHECKS: tuple[Check, ...] = (  # only with the schema of this program
     schema.check_tables,
     schema.check_references,
@@ -29,16 +36,28 @@ ROW_CHECKS: tuple[Check, ...] = (  # only with the schema of this program
     rows.check_audit,
     rows.check_derived,
 )
+# Those that take longer as the database grows.
+LONG_CHECKS = {
+    schema.check_pages,
+    schema.check_references,
+    rows.check_avatars,
+    rows.check_images,
+    rows.check_bot_pictures,
+    rows.check_audit,
+    rows.check_derived,
+}
 
 
 # Errors that a check may raise: rows may hold any value, and SQLite's own cursors raise their own errors.
 READ_ERRORS = (peewee.DatabaseError, db.SqliteError, ValueError, ArithmeticError, OSError)
 
 
-def examine(settings: Settings) -> list[Finding]:
-    """Returns all findings, including `ok`. Closes the database of this process."""
+def examine(
+    settings: Settings, *, quick: bool = False, progress: Progress = lambda checks: lambda done: None
+) -> list[Finding]:
+    """Returns all findings, including `ok`; with `quick`, without LONG_CHECKS. Closes the database of this process."""
     try:
-        return [*examine_host(settings), *_examine_database(settings)]
+        return [*examine_host(settings), *_examine_database(settings, quick, progress)]
     finally:
         db.release_database()
 
@@ -48,7 +67,7 @@ def examine_host(settings: Settings) -> list[Finding]:
     return list(_run(HOST_CHECKS if settings.database else (*HOST_CHECKS, *FOLDER_CHECKS), settings))
 
 
-def _examine_database(settings: Settings) -> list[Finding]:
+def _examine_database(settings: Settings, quick: bool, progress: Progress) -> list[Finding]:
     """Returns the findings in the database. Repeats the checks once if another process has opened the file since."""
     for _ in range(2):
         try:
@@ -56,16 +75,21 @@ def _examine_database(settings: Settings) -> list[Finding]:
             is_current = migrations.version() == len(migrations.STEPS)
         except (db.DatabaseUnusable, peewee.DatabaseError) as problem:
             return [error("database", f"cannot be read: {db.reason(problem)}; if this persists, restore a backup")]
-        found = list(_run((*DATABASE_CHECKS, *(ROW_CHECKS if is_current else ())), settings))
+        checks = [*DATABASE_CHECKS, *(ROW_CHECKS if is_current else ())]
+        checks = [check for check in checks if not (quick and check in LONG_CHECKS)]
+        found = list(_run(checks, settings, progress(len(checks))))
         if not (isinstance(db.database.obj, db.ReadOnlySqlite) and db.database.is_outdated()):
             break
     return found
 
 
-def _run(checks: Iterable[Check], settings: Settings) -> Iterator[Finding]:
+def _run(
+    checks: Iterable[Check], settings: Settings, advance: Callable[[int], None] = lambda done: None
+) -> Iterator[Finding]:
     """Yields the findings of some checks. A check that fails to read yields an error."""
     for check in checks:
         try:
             yield from check(settings)
         except READ_ERRORS as problem:
             yield error(check.__name__.removeprefix("check_"), f"cannot be checked: {db.reason(problem)}")
+        advance(1)

@@ -16,8 +16,8 @@ IN_WAL_MODE = b"\x02\x02"  # sqlite.org/fileformat.html, 1.3.3
 MAX_DAMAGE = 1000  # lines of PRAGMA integrity_check
 
 
-def check_file(settings: Settings) -> Iterator[Finding]:
-    """Checks every page of the file, and that it is in WAL mode, where readers and writers do not block each other."""
+def check_pages(settings: Settings) -> Iterator[Finding]:
+    """Checks every page of the file."""
     if db.database.kind != "sqlite":
         return
     path = settings.data / db.FILE_NAME
@@ -28,9 +28,16 @@ def check_file(settings: Settings) -> Iterator[Finding]:
     damage = [] if found == ["ok"] else [" ".join(line.split()) for text in found for line in text.splitlines()]
     advice = "restore a backup; `export` writes the records that can be read"
     yield from errors_or_ok("file", (f"{path} is damaged: {line}: {advice}" for line in damage), f"{path} is undamaged")
+
+
+def check_journal(settings: Settings) -> Iterator[Finding]:
+    """Checks that the file is in WAL mode, in which readers and writers do not block each other."""
+    if db.database.kind != "sqlite":
+        return
+    path = settings.data / db.FILE_NAME
     with path.open("rb", buffering=0) as file:
         versions = file.read(20)[18:]
-    if versions != IN_WAL_MODE and not damage:
+    if versions != IN_WAL_MODE:
         yield warning("file", f"{path} is not in WAL mode, so readers and writers block: the next start sets WAL mode")
 
 
