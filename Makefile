@@ -45,8 +45,8 @@ torture: build ## test crashes, full disks, wrong clocks, load and hostile input
 mutation: $(VENV)/installed ## put small faults into the service, and see whether tests find them; takes hours, with MODULES=service/escape.py minutes
 	$(RUN) -m tests.mutation $(MODULES)
 
-bench: build $(BENCH)/installed ## compare the service with other servers; needs wrk and strace; takes 15 minutes, with ROWS=--quick one minute; ROWS=small measures a small host
-	$(RUN) -m tests.bench $(ROWS)
+bench: build $(BENCH)/installed ## compare the service with other servers; needs wrk and strace; takes 15 minutes, with ROWS=--quick one minute; ROWS=small measures a small host; AGAINST=FILE compares with another executable
+	$(RUN) -m tests.bench $(ROWS) $(if $(AGAINST),--against $(AGAINST))
 
 lint: $(VENV)/installed ## check style, types and spelling
 	$(RUN) -m ruff check

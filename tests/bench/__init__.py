@@ -10,6 +10,7 @@
     workloads     the operations that are measured on all servers
     measure       alternating rounds, and their medians
     checks        measurements of the service alone: deep pages, mixed load, start, memory, size
+    against       another executable of the service beside this one
     small         the service alone, on a small host
     report        the table
     chart         the picture

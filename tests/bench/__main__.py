@@ -4,8 +4,9 @@ import argparse
 import json
 import shutil
 import sys
+from pathlib import Path
 
-from tests.bench import chart, load, report, run, small
+from tests.bench import against, chart, load, report, run, small
 from tests.bench.servers import PROGRAMS, ROOT
 
 FOLDER = ROOT / "build" / "bench"  # data, which is reused by the next run, and results
@@ -20,11 +21,18 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rows, shorter rounds and less data")
     parser.add_argument(
+        "--against",
+        metavar="FILE",
+        type=Path,
+        help=f"compare with another executable only; rows: {', '.join(against.ROWS)}",
+    )
+    parser.add_argument(
         "--show", action="store_true", help="update docs/bench.md and the picture, even from a partial run"
     )
     flags = parser.parse_args()
     is_small = flags.rows == [SMALL]
-    if unknown := set(flags.rows) - set(run.ROWS) - ({SMALL} if is_small else set()):
+    known = against.ROWS if flags.against else (*run.ROWS, *([SMALL] if is_small else []))
+    if unknown := set(flags.rows) - set(known):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if not load.find_wrk():
         print("The benchmark needs wrk; on Debian and Ubuntu: apt-get install wrk", file=sys.stderr)
@@ -32,6 +40,10 @@ def main() -> int:
     if is_small:
         FOLDER.mkdir(parents=True, exist_ok=True)
         return small.main(FOLDER, flags.quick, flags.show)
+    if flags.against:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        print(against.results(FOLDER, flags.against.resolve(), flags.rows or against.ROWS, flags.quick))
+        return 0
     if not PROGRAMS.exists():
         print("The benchmark needs the other servers, which `make bench` installs", file=sys.stderr)
         return 2

@@ -125,19 +125,22 @@ class BareSqlite:
 
 
 def compare(
-    work: Workload, service: Running, peers: Sequence[Running], limit: Limit, folder: Path, plan: RoundPlan
+    work: Workload, service: Running, peers: Sequence[Running], limit: Limit | None, folder: Path, plan: RoundPlan
 ) -> dict[str, Any]:
-    """Measures a row of the table: medians of the rounds, and of the ratios to the service in each round."""
+    """Measures a row of the table: medians of the rounds, and of the ratios to the service in each round.
+
+    Without a limit, the servers are compared only with each other.
+    """
     headers = cache_headers(work, service)
     first = verify(work, service, None)
     others = [] if work.known else list(peers)
     for peer in others:
         verify(work, peer, first)
     with contextlib.ExitStack() as stack:
-        if work.writes:
-            bare = BareSqlite(folder, work)
+        bare = BareSqlite(folder, work) if limit and work.writes else None
+        if bare:
             stack.callback(bare.database.close)
-        elif work.share:
+        elif limit and work.share:
             request = work.requests[0]
             limit.add_response(request[1], service.send(request, **headers), work.known)
             server = stack.enter_context(limit.serving(folder))
@@ -150,7 +153,7 @@ def compare(
                 found = rounds_by_server.setdefault(running.server_kind.name, [])
                 done = sum(round_.requests for round_ in found)
                 found.append(run_round(work, running, headers, plan.seconds, done))
-            if work.writes:
+            if bare:
                 rounds_by_server.setdefault("bare", []).append(bare.run_round(plan.seconds))
     return summary(work, rounds_by_server)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.bench.run import DELAY, SLOW_DISK
 
-PEERS = {"pocketbase": "PocketBase", "fastapi": "FastAPI", "ninja": "Django Ninja"}
+PEERS = {"pocketbase": "PocketBase", "fastapi": "FastAPI", "ninja": "Django Ninja", "other": "other executable"}
 COLUMNS = ("operation", "service", "check", "result", "limit ratio", *PEERS.values(), "best of the others", "p99")
 
 

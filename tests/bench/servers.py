@@ -78,33 +78,26 @@ def executable() -> Path:
 
 
 class Service(BenchServer):
-    """The executable, with default settings except for the number of workers."""
+    """An executable of the service, by default this one, with default settings except for the number of workers."""
 
-    name, title = "service", "cx-service"
+    def __init__(self, name: str = "service", file: Path | None = None) -> None:
+        self.name, self.file = name, file
+        self.title = "cx-service" if file is None else str(file)
+
+    def command(self, folder: Path, *words: object) -> list[str]:
+        return [str(word) for word in (PYTHON, self.file or executable(), *words, "--data", folder / self.name)]
 
     @contextmanager
     def serving(self, folder: Path, workers: int = WORKERS, **environment: str) -> Iterator[Server]:
-        command = [
-            PYTHON,
-            executable(),
-            "serve",
-            "--port",
-            "{port}",
-            "--data",
-            folder / "service",
-            "--workers",
-            workers,
-        ]
-        with running([*command, "--access-minutes", 600], folder, environment) as server:
+        command = self.command(folder, "serve", "--port", "{port}", "--workers", workers, "--access-minutes", 600)
+        with running(command, folder, environment) as server:
             yield server
 
     def import_records(self, folder: Path, records: Iterator[dataset.Record]) -> None:
         """Imports records into a new database."""
-        command = [PYTHON, executable(), "import", "-", "--data", folder / "service"]
+        command = self.command(folder, "import", "-")
         folder.mkdir(parents=True, exist_ok=True)
-        process = subprocess.Popen(
-            [*map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_environment()
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_environment())
         with process:
             assert process.stdin
             process.stdin.writelines(dataset.json_lines(records))

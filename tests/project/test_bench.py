@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from tests.bench.servers import PROGRAMS, ROOT, Limit, encoded
 from tests.bench.workloads import WORKLOADS
 from tests.support.client import Client
 from tests.support.cluster import find, until
+from tests.support.executable import executable_fixture as executable_fixture
 
 # By server: requests per second, microseconds per request.
 MEASURED = {
@@ -297,6 +299,19 @@ def test_missing_wrk_is_reported(tmp_path: Path) -> None:
     done = bench("size", PATH=str(tmp_path))
     assert done.returncode == 2
     assert "apt-get install wrk" in done.stderr
+
+
+@pytest.mark.slow
+def test_another_executable_is_measured_beside_this_one(executable: Path, tmp_path: Path) -> None:
+    find("wrk", "wrk")
+    other = tmp_path / "other.pyz"
+    other.write_bytes(executable.read_bytes())
+    done = bench("--quick", "--against", str(other), "settings", "start")
+    assert done.returncode == 0, done.stderr
+    heading, _, settings, _, _, _, start = done.stdout.splitlines()
+    assert heading == "| operation | service | other executable | p99 |"
+    assert re.fullmatch(r"\| settings \| [\d,]+ µs, [\d,]+/s \| \d+\.\d × \(\d+\.\d ×\) \| \d+ ms \|", settings)
+    assert re.fullmatch(r"\| warm start to the first response \| \d\.\d\d s \| \d\.\d\d s \|", start)
 
 
 @pytest.mark.slow
