@@ -92,11 +92,11 @@ __all__ = [
     "limit_pages",
     "literal",
     "lock_for_serving",
-    "match_expression",
     "open_database",
     "open_file",
     "pad_values",
     "page",
+    "read_matches",
     "read_or",
     "reason",
     "reconnect_after",
@@ -373,13 +373,17 @@ def contains(column: peewee.Field, text: object) -> peewee.Node:
     return database.obj.contains(column, text)
 
 
-def match_expression(column: peewee.Field, text: str) -> str:
-    """An index query for rows that may contain a text; empty if there are too many, or without such an index."""
-    return database.obj.match_expression(column, text)
+def read_matches(read: Callable[[str], Result], column: peewee.Field, text: str, *, covered: bool) -> Result:
+    """Read a page of the rows whose column contains a text.
+
+    `read` gets a query for `is_match`, or "" to read the list in its order. `covered` tells whether an index in the
+    order of the list contains the column.
+    """
+    return database.obj.read_matches(read, column, text, covered=covered)
 
 
 def is_match(table: type[Table], expression: object) -> peewee.Node:
-    """The condition that a row of a table is found by a `match_expression`."""
+    """The condition that a row of a table is found by an index query of `read_matches`."""
     return database.obj.is_match(table, expression)
 
 

@@ -13,7 +13,7 @@ Each engine has a separate module:
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import peewee
 
@@ -23,6 +23,7 @@ ROW_BYTES = 20 * 1024  # size limit of larger pages, for each row of their limit
 HTML_PAGE_BYTES = 256 * 1024  # maximum size of each list on an HTML page, which is rendered in Python
 
 Rows = Generator[bytes, None, None]
+Result = TypeVar("Result")
 
 # Peewee gives no types for the objects of the database drivers.
 Connection: TypeAlias = Any
@@ -220,12 +221,16 @@ class Engine(_PeeweeDatabase):
         """The condition that a column contains the text of a `search_pattern`; case-sensitive."""
         raise NotImplementedError
 
-    def match_expression(self, column: peewee.Field, text: str) -> str:
-        """An index query for rows that may contain a text; empty if there are too many, or without such an index."""
-        return ""
+    def read_matches(self, read: Callable[[str], Result], column: peewee.Field, text: str, *, covered: bool) -> Result:
+        """Read a page of the rows whose column contains a text.
+
+        `read` gets a query for `is_match`, or "" to read the list in its order. `covered` tells whether an index in
+        the order of the list contains the column.
+        """
+        return read("")
 
     def is_match(self, table: type[peewee.Model], expression: object) -> peewee.Node:
-        """The condition that a row of a table is found by a `match_expression`."""
+        """The condition that a row of a table is found by an index query of `read_matches`."""
         raise NotImplementedError
 
     def change_marker(self) -> object:

@@ -21,6 +21,7 @@ from service.db.engine import (
     Engine,
     NeedsThread,
     Order,
+    Result,
     Row,
     Rows,
     TransactionLost,
@@ -340,8 +341,22 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
     def contains(self, column: peewee.Field, text: object) -> peewee.Node:
         return peewee.fn.instr(column, text) > 0
 
-    def match_expression(self, column: peewee.Field, text: str) -> str:
-        return trigrams.match_expression(self, column, text)
+    def read_matches(self, read: Callable[[str], Result], column: peewee.Field, text: str, *, covered: bool) -> Result:
+        def read_within(steps: int) -> Result | None:
+            connection = self.connection()
+            calls = iter(range(steps // PROGRESS_STEPS - 1))
+            is_spent = self._budget.is_spent
+            connection.set_progress_handler(lambda: is_spent() or next(calls, None) is None, PROGRESS_STEPS)
+            try:
+                return read("")
+            except peewee.OperationalError as error:
+                if is_spent() or not isinstance(_cause(error), apsw.InterruptError):
+                    raise
+                return None
+            finally:
+                connection.set_progress_handler(is_spent, PROGRESS_STEPS)
+
+        return trigrams.read_matches(read, read_within, self, column, text, covered=covered)
 
     def is_match(self, table: type[peewee.Model], expression: object) -> peewee.Node:
         return trigrams.is_match(table, expression)

@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from service import clock, db, validators
 from service.db import (
-    CompiledQuery,
     Order,
     Page,
     Position,
@@ -185,27 +184,38 @@ class Bot(Table):
     @classmethod
     def feed(cls, app_id: str, after: Position, limit: int, **filters: SqlValue) -> "Page[Bot]":
         """Return a page of an app's visible bots: featured ones first, then by rating, name and identifier."""
-        found = cls._filtered(app_id, visible_only=True, **filters)
         order = [Order(cls.is_featured, True), Order(cls.rating, True), Order(cls.name), Order(cls.id)]
-        return page(found, order, after, limit)
+        return cls._page(order, after, limit, app_id, visible_only=True, **filters)
 
     @classmethod
     def catalogue(cls, app_id: str, after: Position, limit: int, **filters: SqlValue) -> "Page[Bot]":
         """Return a page of all bots of an app by name and identifier, including drafts and inactive bots."""
-        found = cls._filtered(app_id, visible_only=False, **filters)
-        return page(found, [Order(cls.name), Order(cls.id)], after, limit)
+        return cls._page([Order(cls.name), Order(cls.id)], after, limit, app_id, visible_only=False, **filters)
 
     @classmethod
-    def _filtered(cls, app_id: str, *, visible_only: bool, search: str, **exact: SqlValue) -> CompiledQuery:
-        """Return the query of an app's bots by search text and `exact` values of columns. Empty filters are ignored."""
+    def _page(
+        cls,
+        order: Sequence[Order],
+        after: Position,
+        limit: int,
+        app_id: str,
+        *,
+        visible_only: bool,
+        search: str,
+        **exact: SqlValue,
+    ) -> "Page[Bot]":
+        """Return a page of an app's bots by search text and `exact` values of columns. Empty filters are ignored."""
         filters = {name: value for name, value in exact.items() if value}
-        if search.strip():
-            text = validators.fold(search.strip())
+        text = validators.fold(search.strip())
+        if text:
             filters["search"] = search_pattern(text)
-            match = db.match_expression(cls.search_text, text)
-            if match:
-                filters["match"] = match
-        return _bots(app_id, *filters.values(), visible_only=visible_only, filters=tuple(filters))
+
+        def read(match: str) -> Page[Bot]:
+            given = filters | ({"match": match} if match else {})
+            found = _bots(app_id, *given.values(), visible_only=visible_only, filters=tuple(given))
+            return page(found, order, after, limit)
+
+        return db.read_matches(read, cls.search_text, text, covered=visible_only)  # by the index `bot_feed`
 
     class Meta:
         indexes = ((("app_id", "name", "id"), False),)

@@ -1,10 +1,12 @@
 """Searches of bots with the trigram index: same results as a full scan, with few rows read."""
 
 import json
+import random
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import peewee
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -45,7 +47,7 @@ def found(shop: App, search: str, limit: int = 1_000) -> list[str]:
 
 def candidates(text: str) -> list[str]:
     """The candidates of the index, whether they match or not."""
-    expression = db.match_expression(Bot.search_text, text)
+    expression = trigrams.match_expression(Bot.search_text, text)
     assert expression
     return sorted(bot.id for bot in Bot.select().where(db.is_match(Bot, expression)))
 
@@ -104,6 +106,43 @@ def test_the_index_does_not_expose_drafts_or_bots_of_other_apps(add, shop, other
     assert names(Bot.feed, shop) == {"narwhal"}
     assert names(Bot.catalogue, shop) == {"narwhal", "narwhal draft", "narwhal inactive"}
     assert names(Bot.feed, other_shop) == names(Bot.catalogue, other_shop) == {other.name}
+
+
+WAYS = {  # MAX_CANDIDATES, and the steps after which reading the list is given up
+    "index": (10_000, 10**6),
+    "list": (-1, 10**6),
+    "list, given up": (-1, 100),
+    "as chosen": (trigrams.MAX_CANDIDATES, trigrams.MAX_STEPS),
+    "as chosen, given up": (trigrams.MAX_CANDIDATES, 100),
+}
+
+
+@pytest.mark.sqlite_only
+def test_pages_are_the_same_in_whichever_way_they_are_found(add_random_bots, shop, monkeypatch):
+    vocabulary = add_random_bots(600)
+    searches = [*vocabulary[::6], f"{vocabulary[0]} {vocabulary[1]}", vocabulary[0][:2], "absent"]
+    interrupted = dict.fromkeys(WAYS, 0)
+
+    def pages(list_bots: Callable[..., Any], search: str, way: str) -> list[bytes]:
+        after, found = BEGINNING, []
+        while not found or after.key:
+            with statements() as seen:
+                page = list_bots(shop.id, after, 25, search=search)
+            interrupted[way] += sum(map(reads_a_page, seen)) - 1
+            found.append(bytes(page.rows))
+            after = Position(after.number + 1, page.next_key)
+        return found
+
+    for search in searches:
+        for list_bots in Bot.feed, Bot.catalogue:
+            found = []
+            for way, (candidates, steps) in WAYS.items():
+                monkeypatch.setattr(trigrams, "MAX_CANDIDATES", candidates)
+                monkeypatch.setattr(trigrams, "MAX_STEPS", steps)
+                monkeypatch.setattr("service.db.sqlite.PROGRESS_STEPS", min(steps, 20_000))
+                found.append(pages(list_bots, search, way))
+            assert found == [found[0]] * len(WAYS), search
+    assert [way for way, number in interrupted.items() if number] == ["list, given up", "as chosen, given up"]
 
 
 # Updates of the index
@@ -211,6 +250,29 @@ def add_bots(shop: App) -> Callable[[int], None]:
     return add
 
 
+@pytest.fixture
+def add_random_bots(shop: App) -> Callable[[int], list[str]]:
+    """Adds bots with words of very different frequencies. Returns the words, the most frequent first."""
+
+    def add(total: int) -> list[str]:
+        chance = random.Random(total)
+        vocabulary = ["".join(chance.choices("aeioubdgklmnrst", k=5)) for _ in range(120)]
+        weights = [1 / (place + 1) ** 1.5 for place in range(len(vocabulary))]
+        with db.write():
+            for number in range(total):
+                texts = (" ".join(chance.choices(vocabulary, weights, k=size)) for size in (2, 4, 12))
+                Bot.create(
+                    **dict(zip(("name", "tagline", "description"), texts, strict=True)),
+                    app_id=shop.id,
+                    status="published" if number % 7 else "draft",
+                    rating=chance.randrange(5),
+                    is_featured=number % 50 == 0,
+                )
+        return vocabulary
+
+    return add
+
+
 def plan(shop: App, search: str, after: Position = BEGINNING) -> Any:
     """The query plan of a page of results."""
     with statements() as seen:
@@ -241,6 +303,30 @@ def test_few_candidates_are_read_by_key_and_many_in_the_order_of_the_list(analyz
         assert len(few.ranges) == parts and all("bot_trigrams VIRTUAL TABLE INDEX" in scan for scan in few.scans)
         for many in ("parcel", "na", "bot 0"):
             assert plan(shop, many, after).ranges == ["bot_feed"] * parts
+
+
+@pytest.mark.sqlite_only
+def test_reading_the_list_is_given_up_if_the_matches_are_at_its_end(add_bots, shop, monkeypatch):
+    add_bots(1_500)
+    monkeypatch.setattr(trigrams, "MAX_STEPS", 4_000)
+    monkeypatch.setattr("service.db.sqlite.PROGRESS_STEPS", 2_000)
+    for names, ways in (("bot 014", ["bot_feed", "sqlite_autoindex_bot_1"]), ("bot 000", ["bot_feed"])):
+        Bot.update(search_text="walrus").where(Bot.name.startswith(names)).execute()
+        with statements() as seen:
+            page = Bot.feed(shop.id, BEGINNING, 25, search="walrus")
+        assert json.loads(bytes(page.rows))[0]["name"] == f"{names}00"
+        assert [query_plan(*statement).ranges[-1] for statement in filter(reads_a_page, seen)] == ways
+
+
+@pytest.mark.sqlite_only
+def test_reading_the_list_ends_with_the_time_budget_of_the_event_loop(add_bots, shop, monkeypatch):
+    add_bots(1_500)
+    Bot.update(search_text="walrus").where(Bot.name.startswith("bot 014")).execute()
+    monkeypatch.setattr("service.db.sqlite.PROGRESS_STEPS", 100)
+    monkeypatch.setattr("service.db.time_budget.MAX_PROCESSOR_SECONDS", -1)
+    with db.inline_read(), pytest.raises(peewee.OperationalError, match="interrupted"):
+        Bot.feed(shop.id, BEGINNING, 25, search="walrus")
+    assert len(found(shop, "walrus", 200)) == 100
 
 
 @pytest.mark.sqlite_only
