@@ -22,7 +22,7 @@
     responder/     replies of bots without an AI
     fields         column types: storage, wire format, JSON rendering
     db/            engines, transactions, compiled queries, pages, replica, migrations
-    api/           what an operation declares: parameter types, schemas, errors, OpenAPI, long polling
+    api/           what an operation declares: parameter types, schemas, errors, OpenAPI, long polling, event streams
     preferences    the settings document of a user
     models/        one module per table or subject
     history        samples of the last hour, for the charts of the console

@@ -13,6 +13,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from service import clock, db
+from service.api.event_stream import BEGIN, EventStream, event
+from service.api.long_poll import LongPoll
+from service.auth import tokens
 from service.db import Query, compiled
 from service.errors import InvalidCursor
 from service.fields import Uuid
@@ -57,6 +60,35 @@ def since(caller: Caller, after: str) -> Changes:
     within_margin = {id: revision for id, revision in found.items() if revision >= newest - MARGIN}
     position = _position(caller, newest - MARGIN, within_margin, inbox)
     return Changes(list(new), inbox != reported_inbox, position)
+
+
+class UpdateStream(EventStream):
+    """The changes for a caller, as events whose identifiers are positions."""
+
+    def __init__(self, caller: Caller, after: str) -> None:
+        self._caller, self._position = caller, after
+        self.caller, self.topics, self.until = caller.id, topics(caller), caller.expires_at
+        self.first = BEGIN + self._changes()
+
+    def read(self) -> bytes:
+        self._caller = tokens.caller_of(self._caller.session_id)
+        self.topics = topics(self._caller)
+        return self._changes()
+
+    def _changes(self) -> bytes:
+        """Return an event with what has changed since the position; without a position, with the current one."""
+        found, is_first = since(self._caller, self._position), not self._position
+        self.has_more = len(found.chats) == MAX_CHATS
+        if found.is_empty and not is_first:
+            return b""
+        self._position = found.after
+        return event("changes", found, id=found.after)
+
+
+def open_stream(caller: Caller, after: str, long_poll: LongPoll) -> UpdateStream:
+    """Return the stream of changes since a position. Raises Busy or InvalidCursor."""
+    long_poll.require_room(caller.id)
+    return UpdateStream(caller, after)
 
 
 def topics(caller: Caller) -> frozenset[str]:

@@ -1,18 +1,24 @@
-"""Long polling: requests that wait for a change are suspended, so that none of them occupies a thread."""
+"""Long polling and event streams: requests that wait for a change, so that none of them occupies a thread."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from service import clock, db
+from service.api.event_stream import HEARTBEAT, EventStream
+from service.errors import ApiError, Busy
 
 log = logging.getLogger("cx.server")
 
 POLL_INTERVAL = 0.1  # seconds between two polls of the change feed
 IDLE_POLLS = 20  # polls after the last request: most clients reconnect at once; a first poll may report old changes
 MAX_SUSPENDED = 500  # requests of a process; further ones get their response at once
-MAX_PER_CALLER = 20
+MAX_PER_CALLER = 20  # requests and event streams
+HEARTBEAT_INTERVAL = 15.0  # seconds; proxies close connections that are silent for a minute
 CHANGE_HISTORY_POLLS = 600  # for which changes are recorded; longer than a request runs before it is suspended
 
 ChangeFeed = Callable[[], AbstractContextManager[Callable[[], set[str]]]]
@@ -46,12 +52,34 @@ class LongPoll:
         because the request starts again.
         """
 
+    def require_room(self, caller: str) -> None:
+        """Raises Busy if a caller may not open an event stream now."""
+
+
+class StreamConnection(Protocol):
+    """The connection of an event stream (see server/connection.py)."""
+
+    def can_send_events(self) -> bool: ...
+    def send_events(self, events: bytes) -> None: ...
+    def end_events(self) -> None: ...
+
+
+@dataclass(slots=True)
+class OpenStream:
+    """An event stream that is being sent."""
+
+    stream: EventStream
+    heartbeat_at: float
+    is_due: bool = True  # one of its topics may have changed since the last read
+
 
 Request = TypeVar("Request", bound=Hashable)
 
 
 class SuspendedRequests(Generic[Request]):
-    """The suspended requests of a server; `resume` starts one of them again.
+    """The suspended requests and the event streams of a server; `resume` starts a request again.
+
+    The events are read in the thread that polls for changes, one stream after the other.
 
     Polls are numbered. A request carries the number of the last poll before it began, so that no change between its
     queries and its suspension is lost.
@@ -60,6 +88,7 @@ class SuspendedRequests(Generic[Request]):
     def __init__(self, changes: ChangeFeed, resume: Callable[[Request], None], limit: int) -> None:
         self._changes, self._resume, self._limit = changes, resume, limit
         self._requests: dict[Request, Suspend] = {}
+        self._streams: dict[StreamConnection, OpenStream] = {}
         self._changed: dict[str, int] = {}  # the poll in which a topic last changed
         self._poll = 0
         self._condition = threading.Condition()
@@ -71,15 +100,19 @@ class SuspendedRequests(Generic[Request]):
         return _LongPoll(self, received_at, self._poll)
 
     def count(self) -> int:
-        """Returns the number of suspended requests."""
-        return len(self._requests)
+        """Returns the number of suspended requests and event streams."""
+        return len(self._requests) + len(self._streams)
 
     def has_room_for(self, caller: str) -> bool:
         """Whether one more request of a caller may be suspended."""
+        return len(self._requests) < MAX_SUSPENDED and self.has_stream_room_for(caller)
+
+    def has_stream_room_for(self, caller: str) -> bool:
+        """Whether a caller may open one more event stream."""
         with self._condition:
             own = sum(suspend.caller == caller for suspend in self._requests.values())
-            limit = min(self._limit, MAX_SUSPENDED)
-            return not self._is_closed and len(self._requests) < limit and own < MAX_PER_CALLER
+            own += sum(opened.stream.caller == caller for opened in self._streams.values())
+            return not self._is_closed and self.count() < self._limit and own < MAX_PER_CALLER
 
     def admit(self, request: Request, suspend: Suspend) -> None:
         """Add a request; resume it at once if one of its topics has changed meanwhile."""
@@ -87,12 +120,30 @@ class SuspendedRequests(Generic[Request]):
             missed = any(self._changed.get(topic, 0) > suspend.poll for topic in suspend.topics)
             if not missed and not self._is_closed:
                 self._requests[request] = suspend
-                self._condition.notify()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._watch, name="long poll", daemon=True)
-                    self._thread.start()
+                self._start_watching()
                 return
         self._resume(request)
+
+    def add_stream(self, connection: StreamConnection, stream: EventStream) -> None:
+        """Send the events of a stream to a connection, to which the first ones were sent. Without room, it ends."""
+        with self._condition:
+            has_room = self.has_stream_room_for(stream.caller)
+            if has_room:
+                self._streams[connection] = OpenStream(stream, time.monotonic() + HEARTBEAT_INTERVAL)
+                self._start_watching()
+        if not has_room:
+            connection.end_events()
+
+    def _start_watching(self) -> None:
+        self._condition.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="long poll", daemon=True)
+            self._thread.start()
+
+    def remove_stream(self, connection: StreamConnection) -> None:
+        """Send no more events to a connection, if it has a stream."""
+        with self._condition:
+            self._streams.pop(connection, None)
 
     def leave(self, request: Request) -> None:
         """Resume a request whose client has disconnected, if it is suspended."""
@@ -102,19 +153,22 @@ class SuspendedRequests(Generic[Request]):
             self._resume(request)
 
     def close(self) -> None:
-        """Resume all requests, and suspend no more."""
+        """Resume all requests, end all streams, and accept no more."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()
-            requests = list(self._requests)
+            requests, streams = list(self._requests), list(self._streams)
             self._requests.clear()
+            self._streams.clear()
         for request in requests:
             self._resume(request)
+        for connection in streams:
+            connection.end_events()
 
     def _watch(self) -> None:
         while not self._is_closed:
             with self._condition:
-                while not self._requests and not self._is_closed:
+                while not self.count() and not self._is_closed:
                     self._condition.wait()
             try:
                 with self._changes() as poll:
@@ -122,11 +176,13 @@ class SuspendedRequests(Generic[Request]):
                     while remaining and not self._is_closed:
                         time.sleep(POLL_INTERVAL)
                         self._resume_changed(poll())
-                        remaining = IDLE_POLLS if self._requests else remaining - 1
+                        self._send_events()
+                        remaining = IDLE_POLLS if self.count() else remaining - 1
             except Exception as error:  # the database is unavailable; requests wait until their time is over
                 log.warning("cannot poll for changes: %s", error)
                 time.sleep(POLL_INTERVAL)
                 self._resume_changed(set())
+                self._send_heartbeats()
 
     def _resume_changed(self, topics: set[str]) -> None:
         """Resume the requests of some topics, and those whose time is over."""
@@ -144,8 +200,54 @@ class SuspendedRequests(Generic[Request]):
             ]
             for request in resumed:
                 del self._requests[request]
+            for opened in self._streams.values() if topics else ():
+                opened.is_due |= not opened.stream.topics.isdisjoint(topics)
         for request in resumed:
             self._resume(request)
+
+    def _send_events(self) -> None:
+        """Send the events of the streams whose topics have changed. A slow client gets them when it has read others."""
+        with self._condition:
+            due = [(connection, opened) for connection, opened in self._streams.items() if opened.is_due]
+        for connection, opened in due:
+            if not connection.can_send_events():
+                continue
+            try:
+                events = opened.stream.read()
+            except ApiError:  # the login has ended
+                self._end_stream(connection)
+                continue
+            except Exception as error:
+                if db.is_unavailable(error):
+                    raise
+                log.exception("an event stream failed")
+                self._end_stream(connection)
+                continue
+            opened.is_due = opened.stream.has_more
+            if events:
+                self._send(connection, opened, events)
+        self._send_heartbeats()
+
+    def _send_heartbeats(self) -> None:
+        """Send a comment on the streams that are silent, and end those whose time is over."""
+        now, monotonic_now = clock.now(), time.monotonic()
+        with self._condition:
+            streams = list(self._streams.items())
+        over = [connection for connection, opened in streams if opened.stream.until <= now]
+        silent = [(connection, opened) for connection, opened in streams if opened.heartbeat_at <= monotonic_now]
+        for connection in over:
+            self._end_stream(connection)
+        for connection, opened in silent:
+            if connection.can_send_events():
+                self._send(connection, opened, HEARTBEAT)
+
+    def _send(self, connection: StreamConnection, opened: OpenStream, events: bytes) -> None:
+        opened.heartbeat_at = time.monotonic() + HEARTBEAT_INTERVAL
+        connection.send_events(events)
+
+    def _end_stream(self, connection: StreamConnection) -> None:
+        self.remove_stream(connection)
+        connection.end_events()
 
 
 class _LongPoll(LongPoll, Generic[Request]):
@@ -156,3 +258,7 @@ class _LongPoll(LongPoll, Generic[Request]):
         until = self._received_at + seconds
         if time.monotonic() < until and self._suspended.has_room_for(caller):
             raise Suspend(caller, topics, until, self._poll)
+
+    def require_room(self, caller: str) -> None:
+        if not self._suspended.has_stream_room_for(caller):
+            raise Busy("Too many event streams are open; close one, or use a long poll.")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from service.api.declared_errors import declared_errors, oauth_code
+from service.api.event_stream import EventStream
 from service.api.json_schemas import REFERENCE, TEXT, Schema, object_of, parameters_of, schemas_of
 from service.api.operations import KIB, Operation
 from service.api.parameter_types import Download, HtmlPage, Media, Redirect
@@ -34,7 +35,8 @@ HEADERS = {
     "X-Request-Warning": "Malformed input that was ignored.",
 }
 
-OTHER_SCHEMAS: dict[object, Schema] = {HtmlPage: TEXT, Redirect: TEXT, Media: {}, Download: {}}  # without an envelope
+# Without an envelope.
+OTHER_SCHEMAS: dict[object, Schema] = {HtmlPage: TEXT, Redirect: TEXT, EventStream: TEXT, Media: {}, Download: {}}
 _FALSE, _TRUE = ({"type": "boolean", "const": value} for value in (False, True))
 _OAUTH_ERROR = object_of(error=TEXT, error_description=TEXT)
 _BEARER = {"type": "http", "scheme": "bearer", "description": "The `access_token` of a login."}

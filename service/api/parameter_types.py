@@ -44,6 +44,7 @@ class RequestInfo(Struct, frozen=True):
     is_navigation: bool = False  # a browser loads a page
     is_proxied: bool = False  # an untrusted proxy passed it on, or the trusted one without an address
     long_poll: LongPoll = LongPoll()  # lets the handler wait for changes
+    last_event_id: str = ""  # of the last event that an event stream has received before
 
     @property
     def path_and_query(self) -> str:

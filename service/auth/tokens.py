@@ -71,18 +71,19 @@ def authenticate(header: str) -> Caller:
     if not header or scheme.lower() != "bearer":
         raise Unauthenticated
     now = clock.now()
-    session_id, generation = _read("access", token.strip(" "), now)
+    session_id, generation, expires_at = _read("access", token.strip(" "), now)
     session = _get_open(session_id, now)
     if generation > session.generation:
         raise InvalidToken
     if generation == session.generation and not session.is_generation_used:
         _record_first_use(session)
-    return session.caller()
+    return session.caller(expires_at)
 
 
 def caller_of(session_id: str) -> Caller:
     """Return the caller of a login session. Raises InvalidToken if the session has ended."""
-    return _get_open(session_id, clock.now()).caller()
+    session = _get_open(session_id, clock.now())
+    return session.caller(session.expires_at)
 
 
 def is_open(session_id: str) -> bool:
@@ -97,13 +98,15 @@ class _OpenSession(NamedTuple):
     generation: int
     is_generation_used: bool
     scopes: str | None
+    expires_at: int
     user_id: str
     role: str
     app_id: str | None
 
-    def caller(self) -> Caller:
+    def caller(self, expires_at: int) -> Caller:
+        """Return the user with a token or cookie that expires at a time."""
         scopes = None if self.scopes is None else frozenset(self.scopes.split())
-        return Caller(self.user_id, self.role, self.app_id, self.id, scopes)
+        return Caller(self.user_id, self.role, self.app_id, self.id, scopes, expires_at)
 
 
 @compiled
@@ -132,7 +135,7 @@ def rotate_session(refresh_token: str, settings: Settings) -> LoginSession:
     The previous token returns the current generation again, for ten seconds or until the current pair is first used. An
     older token is treated as copied and ends the login session (RFC 9700, section 4.14.2). Raises InvalidToken.
     """
-    session_id, generation = _read("refresh", refresh_token, clock.now())
+    session_id, generation, _ = _read("refresh", refresh_token, clock.now())
     with write(session_id):
         session: LoginSession | None = User.open_logins().where(LoginSession.id == session_id).first()
         if session is None:
@@ -168,12 +171,12 @@ def pair_of(session: LoginSession, settings: Settings) -> Tokens:
     return Tokens(PREFIX["access"] + access, PREFIX["refresh"] + sign("refresh", [*identity, session.expires_at]))
 
 
-def _read(kind: Literal["access", "refresh"], token: str, now: int) -> tuple[str, int]:
-    """Return the login session and generation of an unexpired token. Raises InvalidToken."""
+def _read(kind: Literal["access", "refresh"], token: str, now: int) -> tuple[str, int, int]:
+    """Return the login session, the generation and the end of an unexpired token. Raises InvalidToken."""
     try:
         session_id, generation, expires_at = verify(kind, token.removeprefix(PREFIX[kind]))
     except ValueError:
         raise InvalidToken from None
     if not token.startswith(PREFIX[kind]) or expires_at <= now:
         raise InvalidToken
-    return session_id, generation
+    return session_id, generation, expires_at

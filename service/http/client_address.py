@@ -41,6 +41,7 @@ def read_request_info(environ: WSGIEnvironment, settings: Settings) -> RequestIn
         is_navigation(environ),
         not client.is_from_proxy and not _PROXY_HEADERS.isdisjoint(environ),
         environ.get("cx.long_poll", LongPoll()),
+        environ.get("HTTP_LAST_EVENT_ID", ""),
     )
 
 

@@ -1,7 +1,7 @@
 """From a routed request to a response: authentication, path, query, body, handler, response.
 
 An `Endpoint` serves one operation. There is one class for each kind of response: JSON in the envelope, OAuth, media,
-and HTML pages.
+streams of events, and HTML pages.
 """
 
 import functools
@@ -15,6 +15,7 @@ from wsgiref.types import WSGIEnvironment
 import msgspec
 
 from service import db, translation
+from service.api.event_stream import EventStream
 from service.api.operations import Operation
 from service.api.parameter_types import Download, HtmlPage, Media, Redirect, RequestInfo
 from service.api.schemas import wire_type
@@ -250,6 +251,13 @@ class MediaEndpoint(Endpoint):
         return responses.media_response(result, self.operation.produces, request.if_none_match)
 
 
+class EventStreamEndpoint(Endpoint):
+    """Serves an operation whose response is a stream of events."""
+
+    def respond(self, request: PreparedRequest, result: EventStream) -> Response:
+        return responses.stream_response(result, self.operation.produces)
+
+
 class PageEndpoint(Endpoint):
     """Serves an operation whose response is an HTML page, a redirect, or a download from a page."""
 
@@ -293,14 +301,9 @@ class PageEndpoint(Endpoint):
 
 def endpoint_of(operation: Operation, settings: Settings, operations: Iterable[Operation]) -> Endpoint:
     """The endpoint of an operation, by the kind of its response."""
-    kind = Endpoint
-    if operation.is_page:
-        kind = PageEndpoint
-    elif operation.data is Media:
-        kind = MediaEndpoint
-    elif operation.is_oauth:
-        kind = OAuthEndpoint
-    return kind(operation, settings, operations)
+    kinds = {Media: MediaEndpoint, EventStream: EventStreamEndpoint}
+    kind = PageEndpoint if operation.is_page else OAuthEndpoint if operation.is_oauth else Endpoint
+    return kinds.get(operation.data, kind)(operation, settings, operations)
 
 
 def _attempt(function: Callable[[*Arguments], object], *arguments: *Arguments) -> Result:

@@ -141,7 +141,9 @@ class Middleware:
         headers = [*response.headers.items(), ("X-Request-ID", request_id), ("X-Content-Type-Options", "nosniff")]
         if self.settings.allow_origin:
             headers += self.cross_origin(environ).items()
-        if response.status not in BODILESS:
+        if response.stream and "cx.open_stream" in environ and environ["REQUEST_METHOD"] == "GET":
+            environ["cx.open_stream"](response.stream)
+        elif response.status not in BODILESS:
             headers.append(("Content-Length", str(response.length)))
         body = b"" if response.status in BODILESS or environ["REQUEST_METHOD"] == "HEAD" else response.body
         file = response.download.file if response.download else None
@@ -165,7 +167,8 @@ class Middleware:
             "Vary": "Origin",
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
-            "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, X-Request-ID",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, "
+            "Last-Event-ID, X-Request-ID",
             "Access-Control-Expose-Headers": "ETag, X-Request-ID, X-Request-Warning, Retry-After, Idempotency-Replayed",
             "Access-Control-Max-Age": "600",
         }

@@ -10,6 +10,7 @@ import msgspec
 
 from service import db
 from service.api.declared_errors import declared_errors, oauth_code
+from service.api.event_stream import EventStream
 from service.api.operations import Operation
 from service.api.parameter_types import Download, Media
 from service.errors import COMMON_ERRORS, COMMON_STATUSES, ApiError, Busy
@@ -29,6 +30,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     code: str = ""  # of an error
     download: Download | None = None  # in place of a body
+    stream: EventStream | None = None  # after the body
 
     @property
     def length(self) -> int:
@@ -81,6 +83,12 @@ def download_response(download: Download, content_type: str) -> Response:
         "Cross-Origin-Resource-Policy": "same-origin",
     }
     return Response(200, headers=MEDIA | headers, download=download)
+
+
+def stream_response(stream: EventStream, content_type: str) -> Response:
+    """An event stream, which nginx passes on at once by its header; other proxies recognize the type."""
+    headers = {"Content-Type": content_type, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Response(200, stream.first, MEDIA | headers, stream=stream)
 
 
 def reserve_memory(environ: WSGIEnvironment, response: Response) -> Response:

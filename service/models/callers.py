@@ -16,6 +16,7 @@ class Caller(NamedTuple):
     app_id: str | None
     session_id: str
     scopes: frozenset[str] | None  # None: no restriction
+    expires_at: int = 0  # the end of the token or cookie, in ms
     timezone: str = ""  # of the browser, on pages
     language: str = ""  # of the pages
 

@@ -1,10 +1,11 @@
-"""Updates: a long poll for changes in chat sessions and notifications."""
+"""Updates: a long poll and a stream of events for changes in chat sessions and notifications."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from service import updates
+from service.api.event_stream import EventStream
 from service.api.operations import Routes
 from service.api.parameter_types import RequestInfo
 from service.errors import InvalidCursor
@@ -14,8 +15,8 @@ from service.updates import Changes
 routes = Routes("Updates", scope="chats", extension=True)
 
 
-class UpdatesQuery(Struct):
-    """Start position and waiting time."""
+class StreamQuery(Struct):
+    """Start position."""
 
     after: Annotated[
         str,
@@ -23,6 +24,11 @@ class UpdatesQuery(Struct):
             max_length=16_384, description="`after` of the previous response; if empty, returns the current position."
         ),
     ] = ""
+
+
+class UpdatesQuery(StreamQuery):
+    """Start position and waiting time."""
+
     wait: Annotated[int, Meta(ge=0, le=55, description="Maximum number of seconds to wait for a change.")] = 25
 
 
@@ -33,3 +39,12 @@ def await_updates(caller: Caller, query: UpdatesQuery, request_info: RequestInfo
     if query.after and found.is_empty:
         request_info.long_poll.wait(caller.id, updates.topics(caller), query.wait)
     return found
+
+
+@routes.get("/updates/stream", statuses=(200, 400, 401), errors=(InvalidCursor,), produces="text/event-stream")
+def stream_updates(caller: Caller, query: StreamQuery, request_info: RequestInfo) -> EventStream:
+    """Receive changes in your chat sessions or notifications (server-sent events).
+
+    A client that connects again sends the identifier of the last event in the header Last-Event-ID.
+    """
+    return updates.open_stream(caller, request_info.last_event_id or query.after, request_info.long_poll)

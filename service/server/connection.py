@@ -9,9 +9,10 @@ from waitress.buffers import OverflowableBuffer, TempfileBasedBuffer
 from waitress.channel import ClientDisconnected, HTTPChannel
 
 from service import db
+from service.api.event_stream import EventStream
 from service.api.long_poll import Suspend
 from service.api.operations import Runs
-from service.server.exchange import Exchange
+from service.server.exchange import Exchange, chunk
 from service.server.http_parser import SMALL_BODY, Request
 from service.server.memory_limits import UnsentData, UnsentFile
 
@@ -43,6 +44,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
     requests: list[Request]
     is_busy = False  # see `EventLoop`
     is_suspended = False
+    stream: Exchange | None = None  # the response to which events are added
     has_responded = False
     unparsed = b""
     file_time = 0.0  # seconds that the file in the response may take in addition
@@ -226,6 +228,9 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         if self.reserved:
             self._release_memory(self.total_outbufs_len)
         self.has_responded, self.since = True, time.monotonic()
+        if exchange.stream and self.connected:
+            self._begin_events(exchange, exchange.stream)
+            return
         exchange.request.close()
         if exchange.request.is_incomplete and self.connected:
             self.body_due, self.discards = self.since + BODY_SLACK, True
@@ -234,6 +239,43 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.close_when_flushed |= exchange.is_last or not self.connected
         self.requests = []
         self.server.event_loop.wake(self)
+
+    def _begin_events(self, exchange: Exchange, stream: EventStream) -> None:
+        """Add events to a response, until the stream ends. Meanwhile the request is suspended."""
+        self.stream, self.is_suspended = exchange, True
+        self.server.event_loop.wake(self)
+        self.server.suspended.add_stream(self, stream)
+        if not self.connected:
+            self.server.suspended.remove_stream(self)
+
+    def can_send_events(self) -> bool:
+        """Whether the client has read the previous events. Callable from any thread, as the next two are."""
+        return not self.total_outbufs_len
+
+    def send_events(self, events: bytes) -> None:
+        """Send events, if the stream has not ended."""
+        with self.outbuf_lock:
+            if self.stream:
+                self.since = time.monotonic()
+                self.write_soon(chunk(events) if self.stream.is_chunked else events)
+            if self.total_outbufs_len or self.will_close:
+                self._wake()
+
+    def end_events(self) -> None:
+        """End the stream, and close the connection when everything is sent."""
+        with self.outbuf_lock:
+            if self.stream:
+                if self.stream.is_chunked:
+                    self.write_soon(chunk(b""))
+                self.stream.request.close()
+                self.stream, self.is_suspended, self.requests = None, False, []
+                self.close_when_flushed = True
+                self._wake()
+
+    def _wake(self) -> None:
+        """Let the event loop evaluate this connection. Callable from any thread."""
+        self.server.event_loop.wake(self)
+        self.server.pull_trigger()
 
     def _send_file(self, file: UnsentFile | None) -> None:
         """Let the event loop send a file after the pieces."""
@@ -329,6 +371,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         self.server.large_bodies.discard(self)
         if self.request is not None:
             self.request.close()
+        self.server.suspended.remove_stream(self)
         self.server.suspended.leave(self)
 
     def _flush_some(self, do_close: bool = True) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from wsgiref.types import WSGIEnvironment
 
 from service import metrics
+from service.api.event_stream import EventStream
 from service.errors import ApiError, BadRequest, BodyTooLarge, HeadersTooLarge, InternalError, StorageUnavailable
 from service.http.middleware import RequestHandled, Steps, WsgiResponse
 from service.http.responses import error_response
@@ -46,6 +47,7 @@ class Exchange:
 
     pieces: tuple[bytes, ...] = ()  # of the response, once it is made
     file: UnsentFile | None = None  # after the pieces
+    stream: EventStream | None = None  # whose first events are in the pieces
 
     def __init__(self, channel: Channel, request: Request) -> None:
         self.channel, self.request = channel, request
@@ -112,8 +114,11 @@ class Exchange:
     def format_response(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """Format header and body; in one piece unless the body is too large to be copied."""
         version = self.request.version
-        self.is_last |= self.channel.server.draining
+        self.is_last |= self.channel.server.draining or self.stream is not None
         lines = [f"HTTP/{version} {status}", f"Date: {date_of(int(time.time()))}", *map(": ".join, headers)]
+        if self.is_chunked:
+            lines.append("Transfer-Encoding: chunked")
+            body = chunk(body)
         if self.is_last or version == "1.0":
             lines.append(f"Connection: {'close' if self.is_last else 'Keep-Alive'}")
         head = "\r\n".join(lines)
@@ -121,6 +126,15 @@ class Exchange:
             raise ValueError("a header contains a line break")
         start = f"{head}\r\n\r\n".encode()
         self.pieces = (start + body,) if len(body) <= MAX_COPIED else (start, body)
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the end of the response is marked. In HTTP/1.0, it is the end of the connection."""
+        return self.stream is not None and self.request.version == "1.1"
+
+    def open_stream(self, stream: EventStream) -> None:
+        """Let a stream follow the response."""
+        self.stream = stream
 
     def refuse(self) -> None:
         """Respond to a request that the parser refused."""
@@ -161,8 +175,14 @@ class Exchange:
             "cx.route": request.route,
             "cx.reserve_memory": self.channel.reserve_memory,
             "cx.long_poll": server.suspended.long_poll(request.begun),
+            "cx.open_stream": self.open_stream,
             **request.headers,
         }
+
+
+def chunk(data: bytes) -> bytes:
+    """A part of a chunked body; without data, its end (RFC 9112, section 7.1)."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 @memoized(64)

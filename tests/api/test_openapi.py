@@ -10,6 +10,7 @@ import pytest
 
 from service.api import openapi
 from service.api.declared_errors import declared_errors
+from service.api.event_stream import EventStream
 from service.api.parameter_types import Download, HtmlPage, Media, Redirect
 from service.api.schemas import may_be_left_out
 from service.errors import COMMON_ERRORS
@@ -188,7 +189,7 @@ class TestTheDocument:
         for path, method, operation in document_operations(document):
             [one] = [o for o in declared if (o.method.lower(), o.full_path) == (method, path)]
             content = operation["responses"][str(one.status)]["content"]
-            if one.data in (Download, HtmlPage, Media, Redirect):
+            if one.data in (Download, EventStream, HtmlPage, Media, Redirect):
                 assert content == {
                     one.produces: {"schema": {} if one.data in (Download, Media) else {"type": "string"}}
                 }

@@ -397,10 +397,10 @@ def test_service_opens_no_connections(alice, bot, session, say, monkeypatch):
     assert not connections
 
 
-def test_no_operation_streams():
+def test_only_the_stream_of_updates_is_open_ended():
     types = {operation.produces for operation in operations()}
     assert types == {
-        *("application/json", "text/html", "image/webp", "application/vnd.oai.openapi+json"),
+        *("application/json", "text/html", "image/webp", "application/vnd.oai.openapi+json", "text/event-stream"),
         *("text/calendar; charset=utf-8", "text/plain; version=0.0.4; charset=utf-8", "application/vnd.sqlite3"),
     }
 

@@ -9,9 +9,9 @@ import pytest
 from service import db, updates
 from service.auth import tokens
 from service.models import ChatSession, LoginSession, Message
+from tests.support.login_endings import ENDINGS
 from tests.support.observe import at_once
-from tests.support.passwords import PASSWORD
-from tests.support.server_process import SESSION, chat, command, fill, serving
+from tests.support.server_process import SESSION, chat, fill, serving
 
 pytestmark = pytest.mark.database
 
@@ -274,29 +274,6 @@ class TestWatch:
             at_once(1, lambda _: LoginSession.end_all(alice.user.id))
             found = changed_topics()
             assert f"login {others[0].id}" in found and f"login {others[1].id}" not in found
-
-
-def end_in_another_session(server, data, token):
-    other = server.log_in()
-    [current] = [row for row in server.call("GET", "/api/v1/auth/sessions", token=token).data if row["is_current"]]
-    assert server.call("DELETE", f"/api/v1/auth/sessions/{current['id']}", token=other).status == 200
-
-
-def change_password(server, data, token):
-    body = {"current_password": PASSWORD, "new_password": "another one"}
-    assert server.call("POST", "/api/v1/auth/password", body, server.log_in()).status == 200
-
-
-def disable(server, data, token):
-    assert command("user", "disable", "alice@example.com", "--data", data).returncode == 0
-
-
-ENDINGS = {
-    "logout": lambda server, data, token: server.call("POST", "/api/v1/auth/logout", {}, token),
-    "another session": end_in_another_session,
-    "a new password": change_password,
-    "an operator": disable,
-}
 
 
 @pytest.mark.slow

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import postgres
-from tests.support.cluster import daemon, find, unprivileged_folder
-from tests.support.documentation import code_block
+from tests.support.cluster import caddy, daemon, find, unprivileged_folder
 from tests.support.passwords import PASSWORD
 from tests.support.server_process import TIMEOUT, Served, chat, fill, send_request, serving
 
@@ -31,18 +30,6 @@ pytestmark = [pytest.mark.extended, pytest.mark.sqlite_only("the same on both da
 @contextlib.contextmanager
 def direct(server: Served) -> Iterator[int]:
     yield server.port
-
-
-@contextlib.contextmanager
-def caddy(server: Served) -> Iterator[int]:
-    """Caddy as docs/operating.md configures it, without TLS."""
-    program, port = find("caddy", "caddy"), postgres.free_port()
-    configuration = code_block("", "reverse_proxy").replace("chat.example {", f"http://127.0.0.1:{port} {{")
-    configuration = configuration.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
-    with unprivileged_folder("caddy") as folder:
-        (folder / "Caddyfile").write_text("{\n    admin off\n    auto_https off\n}\n" + configuration)
-        with daemon(folder, program, "run", "--config", folder / "Caddyfile", port=port):
-            yield port
 
 
 @contextlib.contextmanager

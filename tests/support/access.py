@@ -250,6 +250,7 @@ ROWS = Rows(
         "mark_notification_unread": Row(roles(FORBIDDEN, alice=200), "notifications", ""),
         "delete_notification": Row(roles(FORBIDDEN, alice=200), "notifications", "alice"),
         "await_updates": Row(roles(200), "chats:read", query=f"wait=0&{AS_ALICE}"),
+        "stream_updates": Row(roles(200), "chats:read", query=AS_ALICE),
         "get_avatar": Row(every_role(200), None),
         "check_health": Row(every_role(200), None),
         "check_readiness": Row(every_role(200), None),

@@ -25,6 +25,7 @@ import pytest
 
 from tests.support import postgres
 from tests.support.client import Reply
+from tests.support.documentation import code_block
 from tests.support.passwords import PASSWORD, PASSWORD_HASH
 from tests.support.paths import ROOT
 from tests.support.server_process import ALICE, APP, SESSION, Record, Served, command, json_lines, send_request, serving
@@ -205,6 +206,18 @@ def pgbouncer(database: str, size: int) -> Iterator[str]:
         (folder / "pgbouncer.ini").write_text(configuration)
         with daemon(folder, program, folder / "pgbouncer.ini", port=port):
             yield f"postgresql://cx@127.0.0.1:{port}/cx"
+
+
+@contextlib.contextmanager
+def caddy(server: Served) -> Iterator[int]:
+    """Run Caddy as docs/operating.md configures it, without TLS. Yields its port."""
+    program, port = find("caddy", "caddy"), postgres.free_port()
+    configuration = code_block("", "reverse_proxy").replace("chat.example {", f"http://127.0.0.1:{port} {{")
+    configuration = configuration.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
+    with unprivileged_folder("caddy") as folder:
+        (folder / "Caddyfile").write_text("{\n    admin off\n    auto_https off\n}\n" + configuration)
+        with daemon(folder, program, "run", "--config", folder / "Caddyfile", port=port):
+            yield port
 
 
 class Cluster:

@@ -17,6 +17,7 @@ import pytest
 from tests.support import cluster, postgres
 from tests.support.client import Reply
 from tests.support.cluster import Cluster, Load, message
+from tests.support.event_stream import EventClient
 from tests.support.observe import at_once
 from tests.support.passwords import PASSWORD
 from tests.support.server_process import APP, SESSION, Served, send_request, serving
@@ -94,6 +95,17 @@ def test_nginx_distributes_requests_evenly(several: Cluster) -> None:
         assert [send_request(connection, "GET", "/healthz").status for _ in range(30)] == [200] * 30
     cluster.until(lambda: sum(counts()) == sum(before) + 30)
     assert [later - earlier for earlier, later in zip(before, counts(), strict=True)] == [10, 10, 10]
+
+
+def test_streams_continue_at_other_instances(several: Cluster) -> None:
+    token, last_id, path = log_in(several.instances[0])["access_token"], "", f"/chats/{SESSION}/messages"
+    for instance in several.instances * 2:
+        with EventClient(several.proxy.connect(), token, last_id) as stream:
+            last_id = last_id or stream.next().last_id
+            assert call(instance, "POST", path, {"content": "Hello"}, token).status == 201
+            event = stream.next()
+            assert event.data["chats"] == [SESSION]
+            last_id = event.last_id
 
 
 def test_clients_see_one_address_and_secure_cookies(several: Cluster) -> None:
