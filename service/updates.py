@@ -14,7 +14,6 @@ from msgspec import Meta, Struct
 
 from service import clock, db
 from service.api.event_stream import BEGIN, EventStream, event
-from service.api.long_poll import LongPoll
 from service.auth import tokens
 from service.db import Query, compiled
 from service.errors import InvalidCursor
@@ -62,11 +61,15 @@ def since(caller: Caller, after: str) -> Changes:
     return Changes(list(new), inbox != reported_inbox, position)
 
 
+Describe = Callable[[Caller, Changes], object]
+"""Returns the data of an event."""
+
+
 class UpdateStream(EventStream):
     """The changes for a caller, as events whose identifiers are positions."""
 
-    def __init__(self, caller: Caller, after: str) -> None:
-        self._caller, self._position = caller, after
+    def __init__(self, caller: Caller, after: str, describe: Describe = lambda caller, changes: changes) -> None:
+        self._caller, self._position, self._describe = caller, after, describe
         self.caller, self.topics, self.until = caller.id, topics(caller), caller.expires_at
         self.first = BEGIN + self._changes()
 
@@ -82,13 +85,7 @@ class UpdateStream(EventStream):
         if found.is_empty and not is_first:
             return b""
         self._position = found.after
-        return event("changes", found, id=found.after)
-
-
-def open_stream(caller: Caller, after: str, long_poll: LongPoll) -> UpdateStream:
-    """Return the stream of changes since a position. Raises Busy or InvalidCursor."""
-    long_poll.require_room(caller.id)
-    return UpdateStream(caller, after)
+        return event("changes", self._describe(self._caller, found), id=found.after)
 
 
 def topics(caller: Caller) -> frozenset[str]:

@@ -70,7 +70,9 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 
-// Live updates: while the page is visible, a long poll requests changes from the server.
+// Live updates: while the page is visible, a stream of events brings changes from the server; where there is none, such as
+// behind a proxy that refuses it, a long poll does.
+const STREAM_DELAY = 200; // milliseconds between two updates of the page, for the changes in between
 const MAX_WAIT = 25; // seconds
 const MIN_DELAY = 1_000; // milliseconds between requests
 const MAX_DELAY = 60_000; // after errors, or if the server does not wait
@@ -105,18 +107,60 @@ async function fetchCurrentPage(controller) {
 
 const pause = (delay) => new Promise((resolve) => setTimeout(resolve, delay));
 
-async function poll(controller) {
-  for (let delay = MIN_DELAY; after && !controller.signal.aborted; ) {
+async function followChanges(controller) {
+  while (after && !controller.signal.aborted) {
+    await followStream(controller);
+    await poll(controller, performance.now() + MAX_DELAY);
+  }
+}
+
+// Shows the changes of a stream until it ends for good. After a lost connection, the browser opens it again by itself.
+function followStream(controller) {
+  if (controller.signal.aborted) return;
+  return new Promise((resolve) => {
+    const source = new EventSource(`/console/news/stream?${new URLSearchParams({ after })}`);
+    const end = () => {
+      source.close();
+      resolve();
+    };
+    controller.signal.addEventListener("abort", end);
+    source.addEventListener("open", () => showConnection(true));
+    source.addEventListener("error", () => (source.readyState === EventSource.CLOSED ? end() : showConnection(false)));
+    let pending = null; // changes that arrive while others are shown
+    let isBusy = false;
+    source.addEventListener("changes", async ({ data }) => {
+      const changes = JSON.parse(data);
+      changes.chats.push(...(pending?.chats ?? []));
+      changes.notifications ||= pending?.notifications;
+      pending = changes;
+      if (isBusy) return;
+      isBusy = true;
+      try {
+        while (pending) {
+          const shown = pending;
+          pending = null;
+          await showChanges(shown, controller);
+          await pause(STREAM_DELAY);
+        }
+      } catch {
+        end(); // the long poll tries again
+      }
+      isBusy = false;
+    });
+  });
+}
+
+// Requests changes by a long poll until a time has come.
+async function poll(controller, until) {
+  for (let delay = MIN_DELAY; after && !controller.signal.aborted && performance.now() < until; ) {
     const start = performance.now();
     try {
       const address = `/console/news?${new URLSearchParams({ after, wait: connectionNotice.hidden ? MAX_WAIT : 0 })}`;
       const updates = (await fetchPage(address, controller)).querySelector("[data-after]").dataset;
-      const hasChanges = updates.chats || updates.notifications;
-      showUnreadCount(Number(updates.unread));
-      if (isShown(updates)) showPage(await fetchCurrentPage(controller));
-      after = updates.after;
+      await showChanges(updates, controller);
       showConnection(true);
       const hasWaited = performance.now() - start > 2 * MIN_DELAY;
+      const hasChanges = updates.chats || updates.notifications;
       delay = hasChanges || hasWaited ? MIN_DELAY : Math.min(2 * delay, MAX_DELAY);
     } catch (error) {
       if (FINAL_STATUSES.includes(Number(error.message))) after = "";
@@ -127,12 +171,18 @@ async function poll(controller) {
   }
 }
 
+async function showChanges(updates, controller) {
+  showUnreadCount(Number(updates.unread));
+  if (isShown(updates)) showPage(await fetchCurrentPage(controller));
+  after = updates.after;
+}
+
 // Returns whether a change concerns this page: the chat, or the list of chats if it is visible.
 function isShown(updates) {
   if (!live) return false;
   const list = main.querySelector(".chats");
   const hasList = !live.dataset.live || list?.checkVisibility();
-  return hasList ? Boolean(updates.chats || updates.notifications) : updates.chats.includes(live.dataset.live);
+  return hasList ? Boolean(updates.chats.length || updates.notifications) : updates.chats.includes(live.dataset.live);
 }
 
 // An error without a response: the network, or a proxy that does not reach the service.
@@ -150,7 +200,7 @@ function restartPolling() {
   polling.abort();
   if (document.hidden) return;
   polling = new AbortController();
-  poll(polling);
+  followChanges(polling);
 }
 document.addEventListener("visibilitychange", restartPolling);
 restartPolling();

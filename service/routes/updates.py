@@ -47,4 +47,5 @@ def stream_updates(caller: Caller, query: StreamQuery, request_info: RequestInfo
 
     A client that connects again sends the identifier of the last event in the header Last-Event-ID.
     """
-    return updates.open_stream(caller, request_info.last_event_id or query.after, request_info.long_poll)
+    request_info.long_poll.require_room(caller.id)
+    return updates.UpdateStream(caller, request_info.last_event_id or query.after)

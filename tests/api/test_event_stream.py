@@ -93,6 +93,10 @@ def wait_until(condition: Any) -> None:
         time.sleep(0.005)
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.name == "cx.server"]
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamServer]:
     monkeypatch.setattr(long_poll, "POLL_INTERVAL", 0.02)
@@ -128,8 +132,8 @@ def test_streams_occupy_no_thread(server: StreamServer) -> None:
     streams = [server.open(str(number)) for number in range(50)]
     for stream in streams:
         stream.wait_for(FIRST)
-    before = threading.active_count()
     wait_until(lambda: server.count() == 50)
+    before = threading.active_count()
     assert read_body(server.request("/")) == HELLO
     assert threading.active_count() == before
     for number in range(50):
@@ -175,7 +179,7 @@ def test_a_stream_ends_with_the_login(server: StreamServer, caplog: pytest.LogCa
     server.streams[0].returned = [InvalidToken()]
     server.changes.topics = {TOPIC}
     assert stream.read_to_end().endswith(b"0\r\n\r\n")
-    assert server.count() == 0 and not caplog.records
+    assert server.count() == 0 and logged(caplog) == []
 
 
 def test_a_stream_that_fails_ends_alone(server: StreamServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,7 +190,7 @@ def test_a_stream_that_fails_ends_alone(server: StreamServer, caplog: pytest.Log
     server.changes.topics = {TOPIC}
     ended = {id(stream): stream for stream in (failing, other)}
     wait_until(lambda: server.count() == 1)
-    assert [record.message for record in caplog.records] == ["an event stream failed"]
+    assert logged(caplog) == ["an event stream failed"]
     server.streams[0].returned = server.streams[1].returned = []
     server.stop()
     assert sorted(stream.read_to_end().count(b"data: 1\n\n") for stream in ended.values()) == [0, 1]

@@ -41,6 +41,7 @@ from service.settings import Settings
 from service.signing import sign
 from tests.support.access import as_form
 from tests.support.client import Client, Reply
+from tests.support.event_stream import EventParser
 from tests.support.host_clock import Clock
 from tests.support.observe import nothing_changes
 from tests.support.operations import ALL
@@ -398,6 +399,17 @@ class TestUpdates:
         assert "Sign in" in browser.text
         # The script uses only the status.
         assert browser.navigate("GET", f"/console/news?after={after}", sec_fetch_mode="cors").status == 401
+
+    def test_are_events_of_a_stream(self, alice: Client, agent: Client, session: ChatSession, at: SignIn) -> None:
+        browser = at(alice)
+        after = self.position(browser)
+        agent.post(f"/chats/{session.id}/messages", {"content": {"text": "Hello"}})
+        reply = browser.open(f"/console/news/stream?{urlencode({'after': after})}")
+        [event] = EventParser().feed(reply.raw)
+        expected = {"chats": [session.id], "notifications": True, "after": event.last_id, "unread": 1}
+        assert (event.name, event.data) == ("changes", expected)
+        assert self.poll(browser, event.last_id)["chats"] == ""
+        assert Browser(browser.client.application).open("/console/news/stream").status == 401
 
     def test_change_no_data(self, alice: Client, say: Any, at: SignIn) -> None:
         browser = at(alice)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from service import updates
-from service.api.long_poll import MAX_PER_CALLER, LongPoll
+from service.api.long_poll import MAX_PER_CALLER
 from service.auth.tokens import authenticate
 from service.models import ChatSession, User
 from service.updates import MAX_CHATS
@@ -74,7 +74,7 @@ def test_position_of_another_user_is_400(alice: Client, bob: Client) -> None:
 
 
 def test_access_is_determined_again_for_every_event(agent: Client, alice: Client, session: ChatSession) -> None:
-    stream = updates.open_stream(authenticate(f"Bearer {agent.token}"), "", LongPoll())
+    stream = updates.UpdateStream(authenticate(f"Bearer {agent.token}"), "")
     alice.post(f"/chats/{session.id}/messages", {"content": "Hello"})
     assert session.id.encode() in stream.read()
     User.update(role="customer", app_id=None).where(User.id == agent.user.id).execute()

@@ -283,6 +283,7 @@ ROWS = Rows(
             {"act": "send", "text": "Bye", "csrf_token": "{console}"},
         ),
         "show_news": Row(roles(200), "console:read", query=AS_ALICE),
+        "stream_news": Row(roles(200), "console:read", query=AS_ALICE),
         "show_notifications": Row(roles(200), "console:read", query=AS_ALICE),
         "change_notifications": Row(
             roles(303), "console", "own", {"act": "read_all", "csrf_token": "{console}", **HERS}

@@ -432,13 +432,55 @@ def test_inbox_shows_changes(enter: Callable[..., Visit], server: Served) -> Non
     expect(page).to_have_title(re.compile("^Chat with"))
 
 
+def count_streams(visitor: Visit) -> int:
+    return sum("/console/news/stream" in url for url in visitor.requested_urls)
+
+
+def test_two_browsers_see_each_others_messages_by_streams(enter: Callable[..., Visit], server: Served) -> None:
+    customer, staff = enter("alice"), enter("agent")
+    pages = [visitor.open(CHAT) for visitor in (customer, staff)]
+    for number, (writer, reader) in enumerate([pages, pages[::-1], pages]):
+        text = f"Live {number}"
+        writer.get_by_label(WRITING).fill(text)
+        writer.get_by_label(WRITING).press("Enter")
+        expect(message(reader, text)).to_be_visible()
+    for visitor in (customer, staff):
+        assert not [url for url in visitor.requested_urls if "/console/news?" in url]
+
+
+def test_page_without_a_stream_uses_a_long_poll(enter: Callable[..., Visit], server: Served) -> None:
+    visitor, token = enter("alice"), server.log_in("agent@example.com")
+    visitor.expected += ("503",)  # as at the limit of streams
+    with visitor.intercept(lambda request: "/stream" in request.url, lambda route: route.fulfill(status=503)):
+        page = visitor.open(CHAT)
+        path = f"/api/v1/chats/{h.SESSION}/messages"
+        for number in range(2):
+            assert server.call("POST", path, {"content": f"By a poll {number}"}, token).status == 201
+            expect(message(page, f"By a poll {number}")).to_be_visible()
+    assert count_streams(visitor) == 2  # that of the first page, and the one that was refused
+
+
+def test_stream_that_is_cut_continues(enter: Callable[..., Visit], server: Served) -> None:
+    """Messages that are sent while there is no connection are shown after it."""
+    visitor, token = enter("alice"), server.log_in("agent@example.com")
+    visitor.expected += ("ERR_",)
+    page, path = visitor.open(CHAT), f"/api/v1/chats/{h.SESSION}/messages"
+    for number in range(3):
+        visitor.context.set_offline(True)
+        expect(page.get_by_text("No connection to the service.")).to_be_visible()
+        assert server.call("POST", path, {"content": f"Meanwhile {number}"}, token).status == 201
+        visitor.context.set_offline(False)
+        expect(message(page, f"Meanwhile {number}")).to_have_count(1)
+        expect(page.get_by_text("No connection to the service.")).to_be_hidden()
+
+
 def test_page_stops_polling_after_the_end_of_its_login(enter: Callable[..., Visit], server: Served) -> None:
     visitor = enter("alice")
     page, token = visitor.page, server.log_in()
     path = f"/api/v1/chats/{h.QUIET}/messages"
     other = visitor.context.new_page()
     other.goto(f"{server.url}/")
-    with page.expect_response(re.compile("/console/news")) as response:
+    with page.expect_response(re.compile(r"/console/news\?")) as response:
         other.get_by_role("button", name="Sign out").click()
         server.call("POST", path, {"content": {"text": "Bye"}}, token)
     assert response.value.status == 401
