@@ -181,6 +181,9 @@ class Settings:
         read=smtp_url,
     )
     smtp_password: str = _setting("", "password of the user of the SMTP server", secret=True)
+    store_mails: str = _setting(
+        "", "URL of a demo, whose e-mails are stored in the database in place of being sent", read=site, hidden=True
+    )
     mail_from: str = _setting("", "sender of e-mails, such as Support <support@chat.example>", read=mailbox)
     webhook: tuple[str, ...] = _setting(
         (), "URL that events are sent to, such as https://hooks.example/chat; repeatable", metavar="URL"

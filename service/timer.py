@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from service import db
-from service.models import Announcement, Delivery, Notification, snoozing
+from service.models import Announcement, Delivery, Notification, StoredMail, snoozing
 
 log = logging.getLogger("cx.server")
 
@@ -14,7 +14,13 @@ INTERVAL = 2.0  # seconds
 SHUTDOWN_TIMEOUT = 1.0  # seconds
 
 # Each does a batch of what is due, and returns how much it was. Several processes may call them at the same time.
-TASKS = (Notification.remind_all, snoozing.reopen_due, Announcement.send_next, Delivery.delete_old)
+TASKS = (
+    Notification.remind_all,
+    snoozing.reopen_due,
+    Announcement.send_next,
+    Delivery.delete_old,
+    StoredMail.delete_old,
+)
 
 
 @contextmanager

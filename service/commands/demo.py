@@ -1,5 +1,6 @@
 """The demo of `serve --demo`: imports its records into an empty database, and prints a tour."""
 
+import dataclasses
 import re
 import tempfile
 import textwrap
@@ -12,6 +13,7 @@ from service import clock, demo
 from service.commands import Stop
 from service.models import ChatSession
 from service.operate import import_export
+from service.settings import Settings
 
 QUARTER = 15 * clock.MINUTE
 
@@ -113,9 +115,19 @@ def present(url: str, documented_only: bool) -> str:
     """Imports the demo into an empty database. Returns the text to print. Raises Stop."""
     if not import_export.count_rows():
         fill()
-    if ChatSession.select().where(ChatSession.id == QUIZ).exists():
-        return invitation(url, documented_only)
-    return "The database is not empty; the demo was not imported."
+    return invitation(url, documented_only) if is_present() else "The database is not empty; the demo was not imported."
+
+
+def is_present() -> bool:
+    """Returns whether the database has the demo."""
+    return bool(ChatSession.select().where(ChatSession.id == QUIZ).exists())
+
+
+def storing_mails(settings: Settings, url: str) -> Settings:
+    """Returns settings with which a demo without SMTP server stores its e-mails for the console; `url` is its own."""
+    if settings.smtp or settings.documented_only or not is_present():
+        return settings
+    return dataclasses.replace(settings, store_mails=url)
 
 
 def invitation(url: str, documented_only: bool) -> str:

@@ -32,10 +32,11 @@ def migrate(flags: argparse.Namespace, settings: Settings) -> None:
 def purge(flags: argparse.Namespace, settings: Settings) -> None:
     """Erases the content of messages permanently. The rows stay as tombstones; no bytes remain in the files.
 
-    With --user, also erases the screenshots in the feedback of the user.
+    With --user, also erases the screenshots in the feedback of the user. Deletes the e-mails of a demo, which have
+    texts of messages.
     """
     import app
-    from service.models import AuditLog, ChatSession, FeedbackScreenshot, Message, MessageImage, User
+    from service.models import AuditLog, ChatSession, FeedbackScreenshot, Message, MessageImage, StoredMail, User
     from service.models.audit_log import OPERATOR
 
     app.prepare(settings)
@@ -58,6 +59,7 @@ def purge(flags: argparse.Namespace, settings: Settings) -> None:
         raise Stop("no such message")
     with db.write():
         purged = Message.purge(condition)
+        StoredMail.delete().execute()
         if flags.user:
             MessageImage.remove_unsent(subject_id)
             screenshots = FeedbackScreenshot.purge(subject_id)

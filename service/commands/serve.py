@@ -49,6 +49,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     bound = bound_url(sock)
     if flags.demo:
         print(demo.present(settings.public_url or bound, settings.documented_only), flush=True)
+        settings = demo.storing_mails(settings, settings.public_url or bound)
     first_step = describe_first_step(settings, bound) if first_admin.is_missing() else ""
     db.close_database()  # each worker opens its own
     public = f" (public URL {settings.public_url})" if settings.public_url else ""

@@ -19,7 +19,7 @@ from service.console.labels import capitalized_label
 from service.console.times import Times
 from service.db import Page
 from service.errors import ApiError, ErrorInfo, IdempotencyKeyReused, StaleForm, Unauthenticated
-from service.models import Notification, User, idempotency_keys
+from service.models import Notification, StoredMail, User, idempotency_keys
 from service.models.callers import Caller
 from service.models.idempotency_keys import KeyedRequest, Replay, Stored
 from service.translation import gettext, gettext_noop
@@ -146,6 +146,7 @@ def show(
         "theme": User.preferences_of(user.id)["appearance"]["theme"],
         "times": Times(user.timezone or caller.timezone),
         "profile_timezone": user.timezone,
+        "stores_mails": StoredMail.is_enabled(),
         "unread": Notification.count_unread(user.id),
         "csrf_token": csrf.make_token(caller),
         "number": secrets.token_urlsafe(12),

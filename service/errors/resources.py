@@ -173,6 +173,12 @@ class DeliveryNotFound(NotFound):
     code = "delivery_not_found"
 
 
+class MailNotFound(NotFound):
+    """There is no such e-mail."""
+
+    code = "mail_not_found"
+
+
 class FeedbackNotFound(NotFound):
     """There is no such feedback."""
 

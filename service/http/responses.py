@@ -19,6 +19,7 @@ from service.http import pagination
 JSON = {"Content-Type": "application/json", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
 LARGE = 256 * 1024  # bytes of a response from which on memory is reserved for it
 MEDIA = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+DOCUMENT = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"}
 
 
 @dataclass(slots=True)
@@ -71,7 +72,8 @@ def media_response(media: Media, content_type: str, if_none_match: str) -> Respo
         headers["Content-Disposition"] = f'inline; filename="{media.file_name}"'
     if media.personal:
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
-    return conditional_response(Response(200, media.content, MEDIA | headers), if_none_match, media.tag)
+    policy = DOCUMENT if content_type.startswith("text/html") else MEDIA
+    return conditional_response(Response(200, media.content, policy | headers), if_none_match, media.tag)
 
 
 def download_response(download: Download, content_type: str) -> Response:

@@ -33,6 +33,7 @@ from service.models.notifications import Notification
 from service.models.push_topics import PushTopic
 from service.models.reply_queue import PendingReply
 from service.models.signing_keys import SigningKey
+from service.models.stored_mails import StoredMail
 from service.models.users import User
 from service.models.webhooks import EndedWebhook
 
@@ -68,6 +69,7 @@ __all__ = [
     "RECORDS",
     "ReadMarker",
     "SigningKey",
+    "StoredMail",
     "StoredBranding",
     "TABLES",
     "User",
@@ -107,6 +109,7 @@ TABLES: tuple[type[Table], ...] = (
     PushTopic,
     PendingReply,
     Delivery,
+    StoredMail,
     Announcement,
     EndedWebhook,
     AuditLog,

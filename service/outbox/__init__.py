@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from service.models import Delivery
 from service.models.deliveries import Channel
 from service.models.push_topics import PUSH
+from service.models.stored_mails import TARGET
 from service.models.webhooks import WEBHOOK
 from service.settings import Settings
 
@@ -21,6 +22,8 @@ def _targets(settings: Settings) -> Iterator[tuple[Channel, str]]:
     """Yield channel and target of `transports.transports_of`, which also validates the settings."""
     if settings.smtp:
         yield "email", ""
+    elif settings.store_mails:
+        yield "email", TARGET
     if settings.ntfy:
         yield PUSH, ""
     for url in settings.webhook:

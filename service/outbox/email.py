@@ -16,6 +16,7 @@ from service.console.messages import json_value
 from service.console.times import Times
 from service.models import Delivery, LoginSession, Notification, StoredBranding, User
 from service.models.deliveries import Channel
+from service.outbox.mail_store import MailStore
 from service.outbox.mails import Content, Item, build
 from service.outbox.smtp import MailServer
 from service.settings import Settings
@@ -25,13 +26,14 @@ MAX_PREVIEW = 300  # characters of the body of a notification
 
 
 class EmailTransport:
-    """Sends e-mails to the SMTP server of the settings. Raises ValueError for settings that are not valid."""
+    """Sends e-mails to a server, or stores those of a demo."""
 
     channel: Channel = "email"
-    target = ""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings, self._server = settings, MailServer(settings)
+    def __init__(self, settings: Settings, server: MailServer | MailStore) -> None:
+        self._settings, self._server = settings, server
+        self._base_url = settings.public_url or settings.store_mails
+        self.target = server.target
 
     def deliver(self, delivery: Delivery, notifications: Sequence[Notification]) -> None:
         """Send an e-mail to the user of a delivery, unless it has become needless. Raises DeliveryError."""
@@ -40,7 +42,7 @@ class EmailTransport:
             return
         with translation.use(language_of(user)):
             name = branding_of(self._settings, db.read_or(UNSET, StoredBranding.values)).name
-            content = self._content(delivery, notifications, user, name or urlsplit(self._settings.public_url).netloc)
+            content = self._content(delivery, notifications, user, name or urlsplit(self._base_url).netloc)
             if content is None:
                 return
             mail = build(content, delivery.id, user.email, self._settings, name)
@@ -49,7 +51,7 @@ class EmailTransport:
     def _content(
         self, delivery: Delivery, notifications: Sequence[Notification], user: User, name: str
     ) -> Content | None:
-        base_url = self._settings.public_url
+        base_url = self._base_url
         if delivery.kind == "notifications":
             return announcement(user, notifications, base_url)
         if delivery.kind == "login":

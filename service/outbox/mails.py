@@ -14,6 +14,7 @@ from service.settings import Settings, split_mailbox
 from service.translation import gettext
 
 MAX_SUBJECT = 150  # characters
+DEMO_SENDER = "no-reply@demo.example"  # of e-mails that are not sent
 
 
 class Item(NamedTuple):
@@ -42,7 +43,7 @@ def build(content: Content, id: str, address: str, settings: Settings, name: str
 
     The Message-ID follows from `id`, so that a mail that is sent twice after a crash is the same one to mail programs.
     """
-    sender_name, sender = split_mailbox(settings.mail_from)
+    sender_name, sender = split_mailbox(settings.mail_from or DEMO_SENDER)
     sender = ascii_domain(sender)
     domain = sender.rpartition("@")[2]
     mail = EmailMessage(POLICY)

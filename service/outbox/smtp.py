@@ -83,6 +83,8 @@ class _TlsClient(_Client, smtplib.SMTP_SSL):
 class MailServer:
     """The SMTP server of the settings. Raises ValueError with a sentence for the operator."""
 
+    target = ""  # of deliveries: there is one server
+
     def __init__(self, settings: Settings) -> None:
         parts = urlsplit(settings.smtp)
         self._host, self._port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from service.outbox.email import EmailTransport
+from service.outbox.mail_store import MailStore
 from service.outbox.ntfy import NtfyTransport
 from service.outbox.smtp import mail_server_of
 from service.outbox.transport import Transport
@@ -16,7 +17,8 @@ from service.settings import Settings
 
 def transports_of(settings: Settings) -> Sequence[Transport]:
     """Return the configured transports. Raises ValueError with a sentence for the operator."""
-    mail = [EmailTransport(settings)] if mail_server_of(settings) else []
+    mail_server = mail_server_of(settings) or (MailStore() if settings.store_mails else None)
+    mail = [EmailTransport(settings, mail_server)] if mail_server else []
     push = [NtfyTransport(settings)] if settings.ntfy else []
     return [*mail, *push, *(webhook_of(settings, url) for url in dict.fromkeys(settings.webhook))]
 

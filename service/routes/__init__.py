@@ -46,6 +46,7 @@ from service.routes.console import deliveries as console_deliveries
 from service.routes.console import events as console_events
 from service.routes.console import feedback as console_feedback
 from service.routes.console import health as console_health
+from service.routes.console import mails as console_mails
 from service.routes.console import notifications as console_notifications
 from service.routes.console import push as console_push
 from service.routes.console import updates as console_updates
@@ -100,6 +101,7 @@ PARTS = (
     console_canned_replies.routes,
     console_announcements.routes,
     console_deliveries.routes,
+    console_mails.routes,
     console_audit_log.routes,
     console_all_shares.routes,
     console_branding.routes,

@@ -30,6 +30,7 @@ from service.models import (
     Message,
     MessageImage,
     Notification,
+    StoredMail,
     User,
 )
 from service.models.callers import Caller
@@ -66,6 +67,7 @@ def existing_ids(alice, session, say, bot):
             ).feedback_id
         ),
         User: lambda: as_admin(alice.user.id),
+        StoredMail: lambda: as_admin(StoredMail.create(user_id=alice.user.id, content="Subject: Hi\n\nHi").id),
         ChatSession: lambda: session.id,
         Message: lambda: say().id,
         Bot: lambda: bot.id,

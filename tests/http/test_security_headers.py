@@ -9,7 +9,7 @@ from tests.support.access import rolled_back
 from tests.support.client import Client, Reply
 from tests.support.raw_http import raw
 from tests.support.sample_operations import eve_fixture as eve_fixture
-from tests.support.security_headers import PAGE, SCRIPTED, STRICT, policy
+from tests.support.security_headers import DOCUMENT, PAGE, SCRIPTED, STRICT, policy
 from tests.support.server_process import Served, chat, fill, serving
 from tests.support.valid_requests import Request, SampleService
 from tests.support.valid_requests import sample_service_fixture as sample_service_fixture
@@ -24,6 +24,8 @@ def has_security_headers(reply: Reply) -> bool:
         return False
     if not reply.raw and reply.status != 303:  # 204 and 304
         return True
+    if headers.get("Content-Type") == "text/html; charset=utf-8" and "X-Frame-Options" not in headers:
+        return policy(reply) == DOCUMENT and headers["Cache-Control"] == "private, no-cache"  # an e-mail
     if headers.get("Content-Type", "text/html").startswith("text/html"):
         strict = reply.status == 303 or policy(reply) in (STRICT, SCRIPTED)
         return strict and {name: headers[name] for name in PAGE} == PAGE

@@ -41,6 +41,7 @@ from service.models import (
     PushTopic,
     ReadMarker,
     StoredBranding,
+    StoredMail,
     User,
 )
 from service.operate import database_copy, import_export
@@ -108,6 +109,7 @@ def fill(where: str, folder: Path) -> None:
     PushTopic.create(user_id=sample_data.ALICE, topic="t")
     EndedWebhook.create(url="https://hooks.example")
     Delivery.create(channel="email", kind="login", user_id=sample_data.ALICE, due_at=clock.now())
+    StoredMail.create(user_id=sample_data.ALICE, address="alice@example.com", subject="Hello", content="Hello")
     Announcement.create(app_id=sample_data.SHOP, title="News")
     ClockState.record()
     StoredBranding.create(id=1, name="Shop", accent="#0b6e5f", logo="AAAA")

@@ -401,7 +401,8 @@ def test_only_the_stream_of_updates_is_open_ended():
     types = {operation.produces for operation in operations()}
     assert types == {
         *("application/json", "text/html", "image/webp", "application/vnd.oai.openapi+json", "text/event-stream"),
-        *("text/calendar; charset=utf-8", "text/plain; version=0.0.4; charset=utf-8", "application/vnd.sqlite3"),
+        *("text/html; charset=utf-8", "text/calendar; charset=utf-8"),
+        *("text/plain; version=0.0.4; charset=utf-8", "application/vnd.sqlite3"),
     }
 
 

@@ -36,6 +36,7 @@ from service.models import (
     Message,
     MessageImage,
     Notification,
+    StoredMail,
     User,
 )
 from service.operate import import_export
@@ -86,6 +87,7 @@ NOT_FOUND_CODES = {
     Message: "message_not_found",
     MessageImage: "image_not_found",
     Notification: "notification_not_found",
+    StoredMail: "mail_not_found",
 }
 
 
@@ -381,7 +383,7 @@ def test_missing_objects_have_the_error_of_their_kind_and_hidden_ones_the_same(w
     identifiers = {**world.ids, Message: world.messages["pinned"]}
     unknown = {
         table: UNKNOWN_MESSAGE_ID
-        if table is Message
+        if table in (Message, StoredMail)
         else f"{UNKNOWN_ID}.webp"
         if table in (Avatar, BotPicture)
         else UNKNOWN_ID

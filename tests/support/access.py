@@ -35,6 +35,7 @@ from service.models import (
     Notification,
     PushTopic,
     StoredBranding,
+    StoredMail,
     User,
 )
 from service.models.bot_pictures import KINDS
@@ -456,6 +457,9 @@ ROWS = Rows(
         "retry_delivery": Row(
             roles(FORBIDDEN, admin=303), "console", "shop", {"id": "{delivery}", "csrf_token": "{console}"}
         ),
+        "show_mails": Row(roles(FORBIDDEN, admin=200), "console:read"),
+        "show_mail": Row(roles(FORBIDDEN, admin=200), "console:read"),
+        "get_mail_html": Row(roles(FORBIDDEN, admin=200), "console:read"),
         "show_all_shares": Row(roles(FORBIDDEN, admin=200), "console:read"),
         "revoke_any_share": Row(
             roles(FORBIDDEN, admin=303), "console", "alice", {"id": "{grant}", "csrf_token": "{console}"}
@@ -533,6 +537,7 @@ class World:
             Event: Event.get(Event.user_id == alice.id).id,
             Notification: Notification.get(Notification.user_id == alice.id).id,
             User: alice.id,
+            StoredMail: StoredMail.create(user_id=alice.id, subject="Hello", content="Subject: Hello\n\nHello").id,
         }
         self.names = {
             "alice": alice.id,

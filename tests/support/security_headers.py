@@ -19,6 +19,7 @@ STRICT = {  # Content-Security-Policy: limits what a page may load
     "base-uri": "'none'",
 }
 SCRIPTED = STRICT | {"script-src": "'self'", "connect-src": "'self'"}
+DOCUMENT = {"default-src": "'none'", "style-src": "'unsafe-inline'", "frame-ancestors": "'none'", "sandbox": ""}
 
 
 def policy(reply: Reply) -> dict[str, str]:

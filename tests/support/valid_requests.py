@@ -35,6 +35,7 @@ from service.models import (
     Message,
     MessageImage,
     Notification,
+    StoredMail,
     User,
 )
 from service.operate import import_export
@@ -174,8 +175,9 @@ class SampleInstallation:
             self.token = tokens.log_in(h.ALICE, settings).access_token
             install = tokens.create_token_session(h.ALICE, settings, install_id="laptop", scopes="chats")
             refresh_token = tokens.log_in(h.ALICE, settings).refresh_token
+            mail = StoredMail.create(user_id=h.ALICE, subject="Hello", content="Subject: Hello\n\nHello")
             delivery = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME)
-        self.ids = {**IDS, LoginSession: install.id}
+        self.ids = {**IDS, LoginSession: install.id, StoredMail: mail.id}
         self.names = {
             **NAMES,
             "refresh_token": refresh_token,

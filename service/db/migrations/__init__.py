@@ -29,6 +29,7 @@ from service.db.migrations import (
     step_19,
     step_20,
     step_21,
+    step_22,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -56,6 +57,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_19.STATEMENTS,
     step_20.STATEMENTS,
     step_21.STATEMENTS,
+    step_22.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist
