@@ -83,15 +83,3 @@ def _reply_in(body: bytes) -> str:
     if not text:
         raise AssistantError("the reply is empty")
     return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
-
-
-def instructions(name: str, app: str, about: Sequence[str], languages: Sequence[str]) -> str:
-    """Returns the system message: the bot, its app, its profile, and the languages of the customer, preferred first."""
-    lines = [f"You are {' of '.join(filter(None, (name or 'the bot', app)))}, and talk with a customer in a chat."]
-    lines += [text.strip() for text in about]
-    if languages:
-        lines.append(f"Answer in the language {languages[0]} (a BCP 47 tag), whatever the language of the messages.")
-        lines += [f"If you do not speak it, answer in {' or '.join(languages[1:])}."] * (len(languages) > 1)
-    else:
-        lines.append("Answer in the language of the customer.")
-    return "\n".join(filter(None, lines))

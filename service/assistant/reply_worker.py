@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from service import clock, db
-from service.assistant.client import TIMEOUT, Assistant, AssistantError, instructions
-from service.models import App, PendingReply, bot_replies
+from service.assistant.client import TIMEOUT, Assistant, AssistantError
+from service.assistant.instructions import instructions
+from service.models import PendingReply, bot_replies
 from service.models.canned_answers import automatic_reply
 from service.models.inbox import ContextMessage
 from service.queue_worker import QueueWorker, running
@@ -69,9 +70,8 @@ class Worker(QueueWorker[PendingReply]):
         age = clock.now() - clock.ulid_time(pending.message_id)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
-        bot, app = question.bot, App.get_by_id(question.session.app_id)
-        system = instructions(bot.name, app.name, (bot.tagline, bot.description), question.languages)
-        return self.assistant.complete([{"role": "system", "content": system}, *_merged(question.messages)])
+        system = {"role": "system", "content": instructions(question)}
+        return self.assistant.complete([system, *_merged(question.messages)])
 
 
 def _merged(messages: Iterable[ContextMessage]) -> list[dict[str, str]]:

@@ -9,14 +9,16 @@ from service import clock, responder
 from service.db import write
 from service.fields import as_bytes, compact_json
 from service.models import inbox
+from service.models.apps import App
 from service.models.bots import Bot
-from service.models.canned_answers import automatic_reply
+from service.models.canned_answers import automatic_reply, nearest_answers
 from service.models.chats import ChatSession
 from service.models.inbox import ContextMessage
 from service.models.languages import languages_of
 from service.models.messages import NEWEST_FIRST, PUBLIC, Message
 from service.models.posting import post
 from service.models.reply_queue import PendingReply
+from service.models.users import User
 
 REPLY_STATUSES = ("open", "active")  # statuses of chat sessions in which bots reply
 STAFF_PAUSE = 30 * clock.MINUTE  # without bot replies, after a message of staff
@@ -43,10 +45,13 @@ class Question(NamedTuple):
     """A message to which the assistant is to reply, with its context."""
 
     session: ChatSession
+    app: App
     bot: Bot
     text: str
     messages: list[ContextMessage]
     languages: list[str]
+    first_name: str = ""  # of the customer
+    answers: Sequence[tuple[str, str]] = ()  # canned answers near to the text, with their questions
 
 
 def plan_reply(session: ChatSession, text: str, options: ReplyOptions) -> PlannedReply | None:
@@ -96,7 +101,10 @@ def question(pending: PendingReply) -> Question | None:
     if message is None or bot is None or not message.plain_text or is_left_to_staff(session.id):
         return None
     messages = _newest_within_limit(inbox.context(session, CONTEXT_MESSAGES).messages)
-    return Question(session, bot, message.plain_text, messages, pending.languages.split())
+    text, languages = message.plain_text, pending.languages.split()
+    first_name = " ".join(User.get_by_id(session.user_id).first_name.split())
+    answers = nearest_answers(bot.id, text, languages)
+    return Question(session, App.get_by_id(session.app_id), bot, text, messages, languages, first_name, answers)
 
 
 def store_reply(pending: PendingReply, text: str) -> bool:

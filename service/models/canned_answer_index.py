@@ -4,7 +4,7 @@ Words have weights. A question with a similarity to a sentence of at least two t
 weigh at least half as much as the sentence, and itself weighs between half and twice as much. So it contains at least
 one of any set of words of the sentence that leaves less than half of its weight: the rarest such words are looked up,
 among questions of these weights. The words under which a question is found bound its similarity; the questions with
-the highest bounds are compared.
+the highest bounds are compared. With a `factor` in place of two, the similarity is at least `2 / (1 + factor)`.
 
 The result equals that of a comparison with all questions of the bot, unless a limit below is reached: the sentences of
 a message have more than 128 words, even the rarest words occur in thousands of questions of the bot, or more than 32
@@ -29,6 +29,7 @@ MAX_FETCHED = 3_000  # rows read for a message
 MAX_FETCHED_PER_KEY = 1_000
 MAX_COMPARED = 32  # questions compared with a message
 
+SIMILAR = 2  # the factor for responder.MIN_SIMILARITY
 NONE = (0.0, 0.0)
 
 COLUMNS = ("bot_id", "word", "weight", "answer_id")
@@ -82,6 +83,7 @@ class _Sentence:
     """A sentence of a message and its lookups."""
 
     weight: int
+    factor: int
     same: _Lookup  # finds the questions with exactly its words
     words: list[_Lookup]
 
@@ -89,7 +91,7 @@ class _Sentence:
         """Yield the rarest words such that every similar question has at least one of them."""
         rest = self.weight
         for lookup in sorted(self.words, key=lambda one: (one.count, -one.weight)):
-            if 2 * rest < self.weight:
+            if self.factor * rest < self.weight:
                 return
             rest -= lookup.weight
             yield lookup
@@ -110,13 +112,13 @@ class _Sentence:
             weight = int(words)
             both = weight + self.weight
             highest = 2 * min(known_weight + unread_weight, weight, self.weight) / both
-            if highest >= responder.MIN_SIMILARITY:
+            if highest >= 2 / (1 + self.factor):
                 yield answer_id, (highest, known_weight / both)
 
 
-def candidates(bot_id: str, text: str) -> list[str]:
+def candidates(bot_id: str, text: str, factor: int = SIMILAR) -> list[str]:
     """Return the identifiers of the answers to compare with a message: at most 32, by two statements."""
-    sentences = _sentences(text)
+    sentences = _sentences(text, factor)
     lookups = [lookup for one in sentences for lookup in (one.same, *one.words)]
     limit = min(MAX_FETCHED_PER_KEY, MAX_COUNTED // max(1, len(lookups)))
     for lookup, count in zip(lookups, _run(_counted, bot_id, limit, lookups), strict=True):
@@ -132,7 +134,7 @@ def candidates(bot_id: str, text: str) -> list[str]:
     return heapq.nlargest(MAX_COMPARED, similarity, key=similarity.__getitem__)
 
 
-def _sentences(text: str) -> list[_Sentence]:
+def _sentences(text: str, factor: int) -> list[_Sentence]:
     """Return the sentences of a message, shortest first, with the words to look up."""
     sentences = sorted(responder.sentences(text), key=len)
     remaining = MAX_LOOKUPS - len(sentences)
@@ -142,8 +144,9 @@ def _sentences(text: str) -> list[_Sentence]:
         weights = responder.weights(words)
         first = list(weights)[:remaining]
         remaining -= len(first)
-        own = [_Lookup(responder.key(word), -(-weight // 2), 2 * weight, weights[word]) for word in first]
-        found.append(_Sentence(weight, _Lookup(responder.key(*words), weight, weight, weight), own))
+        bounds = -(-weight // factor), factor * weight
+        own = [_Lookup(responder.key(word), *bounds, weights[word]) for word in first]
+        found.append(_Sentence(weight, factor, _Lookup(responder.key(*words), weight, weight, weight), own))
     return found
 
 

@@ -32,6 +32,9 @@ from service.models.callers import Caller
 from service.models.chats import ChatSession
 
 BATCH_SIZE = 500  # rows written by one statement
+NEAREST_FACTOR = 9  # similarity of at least 0.2: one distinctive word of a short question
+NEAREST_LIMIT = 20
+NEAREST_BYTES = 8 * 1024  # of all questions and answers, in UTF-8
 
 
 class BotAnswer(Table):
@@ -191,6 +194,27 @@ def automatic_reply(session: ChatSession, text: str, languages: Sequence[str]) -
         location=", ".join(filter(None, (city, region, country))),
     )
     return responder.fallback_reply(about, text, languages or [one for one in first_language if one is not None])
+
+
+def nearest_answers(bot_id: str, text: str, languages: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the questions and answers of a bot nearest to a text, nearest first, then others, within the limits.
+
+    An answer that exceeds the rest of NEAREST_BYTES is omitted.
+    """
+    columns = BotAnswer.id, BotAnswer.language, BotAnswer.words, BotAnswer.question, BotAnswer.answer
+    own: Query = BotAnswer.select(*columns).where(BotAnswer.bot_id == bot_id).tuples()
+    compared = canned_answer_index.candidates(bot_id, text, NEAREST_FACTOR)
+    rows = {row[0]: row for row in own.where(BotAnswer.id.in_(compared))}
+    similar = responder.ranked((responder.CannedAnswer(*rows[id][:3]) for id in sorted(rows)), text, languages)
+    nearest = [rows[answer.id] for _, answer in sorted(similar, key=lambda found: found[0], reverse=True)]
+    others = own.where(BotAnswer.id.not_in(list(rows))).order_by(BotAnswer.question, BotAnswer.id).limit(NEAREST_LIMIT)
+    found, remaining = list[tuple[str, str]](), NEAREST_BYTES
+    for *_, question, answer in [*nearest, *others][:NEAREST_LIMIT]:
+        size = len(question.encode()) + len(answer.encode())
+        if size <= remaining:
+            remaining -= size
+            found.append((question, answer))
+    return found
 
 
 @compiled

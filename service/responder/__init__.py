@@ -23,6 +23,7 @@ MAX_SENTENCES = 5  # of a message
 MIN_SIMILARITY = 2 / 3  # of a message and a question that match
 WORD_WEIGHT, COMMON_WORD_WEIGHT = 5, 1  # stored in the index of canned answers: a change needs a migration
 MAX_KEY_LENGTH = 64  # characters
+NO_RANK = (0.0, 0.0)
 CACHE_SIZE = 8  # messages; the words of each are needed several times
 CHUNK = 200  # characters that are decomposed at a time
 MIN_MARK_CLASS = 10  # combining class of accents and points; parts of letters, as in Hindi, have lower classes
@@ -132,9 +133,16 @@ def best_match(answers: Iterable[CannedAnswer], text: str, languages: Sequence[s
 
     Of equally similar ones, the preferred language decides, then the order of `answers`. None if none is similar.
     """
+    rank, best = max(ranked(answers, text, languages), key=lambda found: found[0], default=(NO_RANK, None))
+    return best if rank >= (MIN_SIMILARITY, float("-inf")) else None
+
+
+def ranked(
+    answers: Iterable[CannedAnswer], text: str, languages: Sequence[str]
+) -> Iterator[tuple[tuple[float, float], CannedAnswer]]:
+    """Yields the answers that share words with a message, with the rank that `best_match` compares."""
     message_words = [(words, weight(words)) for words in sentences(text)]
     all_words = frozenset[str]().union(*(words for words, _ in message_words))
-    best_rank, best = (MIN_SIMILARITY, float("-inf")), None
     for answer in answers:
         own = frozenset(answer.words.split())
         if own.isdisjoint(all_words):
@@ -142,10 +150,7 @@ def best_match(answers: Iterable[CannedAnswer], text: str, languages: Sequence[s
         total = weight(own)
         # Sørensen-Dice coefficient: 1 for equal sets of words
         similarity = max(2 * weight(own & words) / (total + other) for words, other in message_words)
-        rank = (similarity, -_distance(answer.language, languages))
-        if rank > best_rank:
-            best_rank, best = rank, answer
-    return best
+        yield (similarity, -_distance(answer.language, languages)), answer
 
 
 def fallback_reply(profile: Profile, text: str, languages: Sequence[str]) -> str:

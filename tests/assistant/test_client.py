@@ -9,7 +9,7 @@ import ssl
 import pytest
 
 from service.assistant import client
-from service.assistant.client import MAX_BYTES, MAX_CHARACTERS, Assistant, AssistantError, instructions
+from service.assistant.client import MAX_BYTES, MAX_CHARACTERS, Assistant, AssistantError
 from tests.support.fake_ai import REPETITIONS, FakeServer, completion, fake_server, hangs, resets, says, sends, writes
 
 pytestmark = pytest.mark.slow
@@ -18,12 +18,6 @@ HELLO = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": 
 SECRET = "sk-very-secret"
 HEAD = b"HTTP/1.1 200 OK\r\n"
 KIB = b"x" * 1024
-
-
-@pytest.fixture
-def ai():
-    with fake_server() as server:
-        yield server
 
 
 @pytest.fixture
@@ -360,22 +354,3 @@ def test_server_with_a_certificate_of_another_name_gets_no_request(encrypted, ce
 def test_slow_tls_response_is_a_timeout(encrypted, certificate, monkeypatch, short_timeouts):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert str(failure(encrypted, writes(HEAD, b"X: ", again=b"x", every=0.01))) == "timeout"
-
-
-# The system message
-
-
-def test_instructions_have_bot_app_profile_and_languages():
-    assert instructions("Hilda", "The shop", ("Knows shoes.", "All of them.\n"), ["de-CH", "fr"]) == (
-        "You are Hilda of The shop, and talk with a customer in a chat.\n"
-        "Knows shoes.\n"
-        "All of them.\n"
-        "Answer in the language de-CH (a BCP 47 tag), whatever the language of the messages.\n"
-        "If you do not speak it, answer in fr."
-    )
-
-
-def test_instructions_omit_empty_parts_of_the_profile():
-    assert instructions("", "", ("", " "), []) == (
-        "You are the bot, and talk with a customer in a chat.\nAnswer in the language of the customer."
-    )

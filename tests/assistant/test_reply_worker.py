@@ -9,7 +9,7 @@ import pytest
 from service import clock, db, queue_worker
 from service.assistant import client, reply_worker
 from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker, assistant_of
-from service.models import Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, bot_replies
+from service.models import Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, User, bot_replies
 from service.models.bot_replies import CONTEXT_CHARACTERS
 from tests.support.bot_replies import OPENING, answers, lines, send_in, write_in_the_console
 from tests.support.chats import delete, total
@@ -26,25 +26,9 @@ def pending():
     return [row.message_id for row in PendingReply.select().order_by(PendingReply.message_id)]
 
 
-@pytest.fixture
-def ai():
-    with fake_server() as server:
-        yield server
-
-
-@pytest.fixture
-def settings(settings, ai):
-    return dataclasses.replace(settings, assistant_url=ai.url, assistant_model="small", assistant_key="sk-secret")
-
-
 @pytest.fixture(autouse=True)
 def canned_answer(bot):
     return BotAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
-
-
-@pytest.fixture
-def replier(settings, application):
-    return Worker(assistant_of(settings), threading.Event())
 
 
 def test_sending_a_message_does_not_wait_for_the_assistant(alice, session, ai):
@@ -82,6 +66,26 @@ def test_request_has_the_profile_and_the_messages(alice, bot, session, ai, repli
         ("assistant", "I am the assistant."),
         ("user", "Which one is yours?"),
     ]
+
+
+def test_request_has_the_answers_near_to_the_question(alice, bot, session, ai, replier):
+    BotAnswer.create(bot_id=bot.id, question="Which sizes do you have?", answer="36 to 48.")
+    send(alice, session, "Do you have my size? It is one of the large sizes.")
+    replier.run_once()
+    system = ai.requests[0].body["messages"][0]["content"]
+    assert "Q: Which sizes do you have?\nA: 36 to 48.\nQ: When are you open?\nA: We are open from 9 to 5.\n" in system
+
+
+def test_request_has_first_name_and_language_of_the_customer_and_nothing_else(alice, bot, session, ai, replier):
+    others = {"last_name": "Liddell", "display_name": "al1ce", "phone": "+41790000000", "timezone": "Asia/Tokyo"}
+    User.update(first_name="Alice \n X", locale="de-CH", **others).where(User.id == alice.user.id).execute()
+    send(alice, session, "Hello")
+    replier.run_once()
+    (request,) = ai.requests
+    system = request.body["messages"][0]["content"]
+    assert "The first name of the customer is Alice X.\n" in system and "language de-CH " in system
+    ids = (alice.user.id, alice.user.email, session.id, bot.id, session.app_id, session.conversation_id)
+    assert not [text for text in (*others.values(), *ids) if text.encode() in request.content]
 
 
 def test_request_has_the_languages_of_the_browser(alice, session, ai, replier):
