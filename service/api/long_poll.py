@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -209,24 +209,28 @@ class SuspendedRequests(Generic[Request]):
         """Send the events of the streams whose topics have changed. A slow client gets them when it has read others."""
         with self._condition:
             due = [(connection, opened) for connection, opened in self._streams.items() if opened.is_due]
-        for connection, opened in due:
-            if not connection.can_send_events():
-                continue
-            try:
-                events = opened.stream.read()
-            except ApiError:  # the login has ended
-                self._end_stream(connection)
-                continue
-            except Exception as error:
-                if db.is_unavailable(error):
-                    raise
-                log.exception("an event stream failed")
-                self._end_stream(connection)
-                continue
-            opened.is_due = opened.stream.has_more
-            if events:
-                self._send(connection, opened, events)
+        with db.snapshot() if due else nullcontext():  # one for all, since most of them read the same rows
+            for connection, opened in due:
+                if connection.can_send_events():
+                    self._send_due(connection, opened)
         self._send_heartbeats()
+
+    def _send_due(self, connection: StreamConnection, opened: OpenStream) -> None:
+        """Read the events of a stream, and send them."""
+        try:
+            events = opened.stream.read()
+        except ApiError:  # the login has ended
+            self._end_stream(connection)
+            return
+        except Exception as error:
+            if db.is_unavailable(error):
+                raise
+            log.exception("an event stream failed")
+            self._end_stream(connection)
+            return
+        opened.is_due = opened.stream.has_more
+        if events:
+            self._send(connection, opened, events)
 
     def _send_heartbeats(self) -> None:
         """Send a comment on the streams that are silent, and end those whose time is over."""

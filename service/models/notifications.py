@@ -148,6 +148,11 @@ class Notification(Owned, Table):
         """Return the number of a user's unread notifications."""
         if Event.due_reminders(user_id).count():
             cls.remind_or_wait(user_id)
+        return cls.count_stored_unread(user_id)
+
+    @classmethod
+    def count_stored_unread(cls, user_id: str) -> int:
+        """Return the number of a user's unread notifications, without those of reminders that are due."""
         return _inbox(user_id, unread=True).count()
 
     @classmethod

@@ -1,5 +1,6 @@
 """Event streams of a server: they hold no thread, and end with their time, the client or the server."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -102,6 +103,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamServer]:
     monkeypatch.setattr(long_poll, "POLL_INTERVAL", 0.02)
     monkeypatch.setattr(long_poll, "IDLE_POLLS", 25)
     monkeypatch.setattr(long_poll.db, "is_unavailable", lambda error: isinstance(error, peewee.OperationalError))
+    monkeypatch.setattr(long_poll.db, "snapshot", contextlib.nullcontext)
     made = StreamServer()
     yield made
     made.stop()

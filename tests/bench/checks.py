@@ -7,27 +7,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.bench import dataset
 from tests.bench.load import Load
-from tests.bench.measure import run_round
+from tests.bench.measure import Claim, run_round
 from tests.bench.processes import resident_bytes
 from tests.bench.servers import BenchServer, FastApi, Running, Service, Workload, executable
+from tests.bench.streams import streams
 from tests.bench.workloads import API, WORKLOADS
 
 CONNECTIONS = 64  # of readers, and of writers
 PAUSE = 0.5  # seconds, in which the server completes the requests of the last load
-
-
-class Claim(NamedTuple):
-    """A goal, and the result."""
-
-    title: str
-    value: float
-    unit: str
-    maximum: float | None = None
-    others: dict[str, float] = {}  # results of other servers, by title, in the same unit
 
 
 def work(name: str) -> Workload:
@@ -143,4 +133,11 @@ def size(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
 
 Check = Callable[[Path, Path, bool], Iterator[Claim]]
 
-CHECKS: dict[str, Check] = {"deep": deep, "together": together, "start": start, "memory": memory, "size": size}
+CHECKS: dict[str, Check] = {
+    "deep": deep,
+    "together": together,
+    "streams": streams,
+    "start": start,
+    "memory": memory,
+    "size": size,
+}

@@ -19,6 +19,16 @@ BARE_PINS = 500
 WARM_UP = 50  # requests
 
 
+class Claim(NamedTuple):
+    """A goal, and the result."""
+
+    title: str
+    value: float
+    unit: str
+    maximum: float | None = None
+    others: dict[str, float] = {}  # results of other servers, by title, in the same unit
+
+
 class Unsupported(Exception):
     """The service does not support the operation."""
 

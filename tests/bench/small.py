@@ -25,9 +25,9 @@ from PIL import Image
 from service.api.parameter_types import MAX_PICTURE
 from service.pictures.containers import MAX_PIXELS
 from tests.bench import dataset, report
-from tests.bench.checks import Claim, work
+from tests.bench.checks import work
 from tests.bench.load import Load
-from tests.bench.measure import run_round
+from tests.bench.measure import Claim, run_round
 from tests.bench.processes import Server, clean_environment, resident_bytes, running
 from tests.bench.servers import ROOT, Running, Service, executable
 from tests.bench.workloads import API

@@ -14,6 +14,7 @@ import pytest
 from service import clock, db, validators
 from service.api.parameter_types import RequestInfo
 from service.auth import csrf, tokens
+from service.auth.tokens import authenticate
 from service.console import display_names, sign_in
 from service.console.display_names import DisplayProfile, client_name
 from service.console.times import Times
@@ -37,8 +38,10 @@ from service.models import (
 )
 from service.models.recompute import recompute
 from service.routes import operations
+from service.routes.console.updates import page_changes
 from service.settings import Settings
 from service.signing import sign
+from service.updates import UpdateStream
 from tests.support.access import as_form
 from tests.support.client import Client, Reply
 from tests.support.event_stream import EventParser
@@ -410,6 +413,15 @@ class TestUpdates:
         assert (event.name, event.data) == ("changes", expected)
         assert self.poll(browser, event.last_id)["chats"] == ""
         assert Browser(browser.client.application).open("/console/news/stream").status == 401
+
+    def test_events_of_a_stream_write_nothing(self, alice: Client, session: ChatSession) -> None:
+        """They are read in a snapshot with those of other streams."""
+        Event.create(user_id=alice.user.id, title="Call", starts_at="2026-01-02", reminder_at="2026-01-01")
+        stream = UpdateStream(authenticate(f"Bearer {alice.token}"), "", page_changes)
+        ChatSession.mark_changed(session.id)
+        with nothing_changes():
+            [event] = EventParser().feed(stream.read())
+        assert event.data["unread"] == 0
 
     def test_change_no_data(self, alice: Client, say: Any, at: SignIn) -> None:
         browser = at(alice)

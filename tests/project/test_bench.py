@@ -18,7 +18,7 @@ from service.operate.import_export import import_files
 from service.pictures import is_avatar, make_avatar
 from tests.bench import chart, checks, dataset, load, processes, report, run, small
 from tests.bench.limit import application
-from tests.bench.measure import Round, summary
+from tests.bench.measure import Claim, Round, summary
 from tests.bench.servers import PROGRAMS, ROOT, Limit, encoded
 from tests.bench.workloads import WORKLOADS
 from tests.support.client import Client
@@ -39,8 +39,8 @@ def results(**more: Any) -> dict[str, Any]:
         lines.append(summary(next(work for work in WORKLOADS if work.name == name), rounds_by_server))
     lines.append({"name": "unchanged", "title": "unchanged page", "absent": "the response has no ETag"})
     claims = [
-        checks.Claim("warm start", 0.3, "s", 0.35, {"FastAPI": 0.9})._asdict(),
-        checks.Claim("memory", 61.0, "MiB", 60)._asdict(),
+        Claim("warm start", 0.3, "s", 0.35, {"FastAPI": 0.9})._asdict(),
+        Claim("memory", 61.0, "MiB", 60)._asdict(),
     ]
     lines.append({"name": "start", "claims": claims})
     about = {"date": "2026-11-21", "quick": False, "processors": 2, "python": "3.11.7", "versions": {"fastapi": "1.0"}}
@@ -63,7 +63,7 @@ class TestTheWorkloads:
             "feedback": (0.8, 2, None),
             "send": (0.8, 2, None),
         }
-        assert set(checks.CHECKS) == {"deep", "together", "start", "memory", "size"}
+        assert set(checks.CHECKS) == {"deep", "together", "streams", "start", "memory", "size"}
         assert {*run.QUICK, run.SLOW_DISK} < set(run.ROWS)
         assert all(work.writes for work in WORKLOADS if work.requests[0][0] != "GET")
 
@@ -231,7 +231,7 @@ class TestASmallHost:
             process.stdin.write(b"\n")
 
     def test_table_has_the_goals(self) -> None:
-        claims = [checks.Claim("warm start", 0.4, "s", 0.35), checks.Claim("page", 2488.3, "/s")]
+        claims = [Claim("warm start", 0.4, "s", 0.35), Claim("page", 2488.3, "/s")]
         *_, start, page = small.markdown(claims, small.Limits([], "limited by `ulimit -v`"), quick=False).splitlines()
         assert (start, page) == ("| warm start | ✗ 0.40 s (≤ 0.35) |", "| page | 2,488 /s |")
 

@@ -35,8 +35,8 @@ class PageChanges(Changes):
 
 
 def page_changes(caller: Caller, found: Changes) -> PageChanges:
-    """Return changes for the script of the pages."""
-    return PageChanges(found.chats, found.notifications, found.after, Notification.count_unread(caller.id))
+    """Return changes for the script of the pages. Writes nothing: the timer creates the notifications of reminders."""
+    return PageChanges(found.chats, found.notifications, found.after, Notification.count_stored_unread(caller.id))
 
 
 @routes.get("/console/news", statuses=(200, 400, 401), errors=(InvalidCursor,))
