@@ -255,7 +255,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
     def send_events(self, events: bytes) -> None:
         """Send events, if the stream has not ended."""
         with self.outbuf_lock:
-            if self.stream:
+            if self.stream and self.connected:  # otherwise the socket may be closed
                 self.since = time.monotonic()
                 self.write_soon(chunk(events) if self.stream.is_chunked else events)
             if self.total_outbufs_len or self.will_close:
@@ -265,7 +265,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         """End the stream, and close the connection when everything is sent."""
         with self.outbuf_lock:
             if self.stream:
-                if self.stream.is_chunked:
+                if self.stream.is_chunked and self.connected:
                     self.write_soon(chunk(b""))
                 self.stream.request.close()
                 self.stream, self.is_suspended, self.requests = None, False, []
