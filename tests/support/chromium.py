@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -59,10 +59,16 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
+class Site(Protocol):
+    """A server, or a proxy of it."""
+
+    url: str
+
+
 class Visit:
     """A browser window. Records the errors and warnings of its pages, and the requested addresses."""
 
-    def __init__(self, context: BrowserContext, server: Served) -> None:
+    def __init__(self, context: BrowserContext, server: Site) -> None:
         self.context, self.server = context, server
         self.console_messages: list[str] = []
         self.expected: tuple[str, ...] = ()  # parts of messages that are not faults
@@ -157,7 +163,7 @@ def windows(chromium: Browser) -> Iterator[Callable[..., Visit]]:
     """Open browser windows on servers, in any colours and width. Fails at the end if they have faults."""
     visits: list[Visit] = []
 
-    def begin(server: Served, colours: str = LIGHT, width: int = WIDE, **more: Any) -> Visit:
+    def begin(server: Site, colours: str = LIGHT, width: int = WIDE, **more: Any) -> Visit:
         options: dict[str, Any] = {"color_scheme": colours, "viewport": {"width": width, "height": 900}}
         visits.append(Visit(chromium.new_context(**options, **more), server))
         return visits[-1]

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.support import sample_data as h
 from tests.support.chromium import (
@@ -17,7 +18,9 @@ from tests.support.chromium import (
     lose_response,
     sends_message,
     visit_fixture,  # noqa: F401
+    windows,
 )
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.passwords import PASSWORD, PASSWORD_HASH
 from tests.support.server_process import Record, Served, fill, serving
 
@@ -472,6 +475,25 @@ def test_stream_that_is_cut_continues(enter: Callable[..., Visit], server: Serve
         visitor.context.set_offline(False)
         expect(message(page, f"Meanwhile {number}")).to_have_count(1)
         expect(page.get_by_text("No connection to the service.")).to_be_hidden()
+
+
+def test_nothing_is_missed_or_repeated_while_connections_are_cut(chromium: Browser, server: Served) -> None:
+    token, path = server.log_in("agent@example.com"), f"/api/v1/chats/{h.SESSION}/messages"
+    with closing(CuttingProxy(server.port)) as proxy, windows(chromium) as begin:
+        visitor = begin(proxy)
+        visitor.expected = ("401", "ERR_")  # the sign-in page; the cuts
+        page = visitor.open(CHAT)
+        page.get_by_label("E-mail address").fill("alice@example.com")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_label("Password").press("Enter")
+        expect(page.get_by_label("Your message")).to_be_visible()
+        with proxy.cutting(0.7):
+            for number in range(20):
+                assert server.call("POST", path, {"content": f"Through cuts {number}."}, token).status == 201
+                page.wait_for_timeout(250)
+        for number in range(20):
+            expect(message(page, f"Through cuts {number}.")).to_have_count(1)
+        assert proxy.cuts >= 10
 
 
 def test_page_stops_polling_after_the_end_of_its_login(enter: Callable[..., Visit], server: Served) -> None:
