@@ -3,8 +3,9 @@
 A request ends within TIMEOUT, and reads at most MAX_BYTES of the response. Only the operator chooses the server.
 """
 
+import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,6 +17,19 @@ TIMEOUT = 30.0  # seconds, for the whole request
 MAX_BYTES = 256 * 1024  # of a response, including its header
 MAX_CHARACTERS = 10_000  # of a reply
 ENDPOINT = "/chat/completions"
+CALL_PERSON = "call_person"  # the name of the function that the assistant may call
+TOOLS = (
+    {
+        "type": "function",
+        "function": {
+            "name": CALL_PERSON,
+            "description": "Calls a member of staff into this chat, who then replies in your place. Call it if the"
+            " customer asks for a person, or if you cannot help. Before it, tell the customer in one sentence.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    },
+)
+REFUSING_TOOLS = (400, 422, 500, 501)  # the statuses of servers, or models, that have no functions
 
 
 class AssistantError(Exception):
@@ -24,13 +38,29 @@ class AssistantError(Exception):
     `is_final`: the same request would fail again. Otherwise `after` is the minimum time until a retry, in milliseconds.
     """
 
-    def __init__(self, reason: str, *, is_final: bool = False, after: int = 0) -> None:
+    def __init__(self, reason: str, *, is_final: bool = False, after: int = 0, status: int = 0) -> None:
         super().__init__(reason)
-        self.is_final, self.after = is_final, after
+        self.is_final, self.after, self.status = is_final, after, status
+
+
+class Completion(NamedTuple):
+    """The reply of the assistant. The text may be empty if it calls a person."""
+
+    text: str
+    calls_person: bool = False
+
+
+class _Function(Struct):
+    name: str
+
+
+class _ToolCall(Struct):
+    function: _Function
 
 
 class _Message(Struct):
-    content: str
+    content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
 
 
 class _Choice(Struct):
@@ -56,30 +86,44 @@ class Assistant:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         self._headers |= {"Authorization": f"Bearer {key}"} if key else {}
 
-    def complete(self, messages: Sequence[dict[str, str]]) -> str:
-        """Returns the reply to messages, each with a `role` and a `content`. Raises AssistantError."""
-        request = {"messages": messages} | ({"model": self._model} if self._model else {})
+    def complete(self, messages: Sequence[dict[str, str]], *, may_call_person: bool = False) -> Completion:
+        """Returns the reply to messages, each with a `role` and a `content`. Raises AssistantError.
+
+        If the server refuses the function by which the assistant calls a person, the request is repeated without it.
+        """
+        request: dict[str, object] = {"messages": messages} | ({"model": self._model} if self._model else {})
+        end_by = time.monotonic() + TIMEOUT
+        if may_call_person:
+            try:
+                return _completion_in(self._post(request | {"tools": TOOLS}, end_by), may_call_person=True)
+            except AssistantError as error:
+                if error.status not in REFUSING_TOOLS:
+                    raise
+        return _completion_in(self._post(request, end_by))
+
+    def _post(self, request: dict[str, object], end_by: float) -> bytes:
+        limits = Limits(connect=CONNECT_TIMEOUT, total=end_by - time.monotonic(), max_bytes=MAX_BYTES)
         try:
-            return _reply_in(self._post(msgspec.json.encode(request)))
+            with self._server.post(self._path, msgspec.json.encode(request), self._headers, limits) as response:
+                if response.status != 200:
+                    reason, after = f"status {response.status}", retry_after(response)
+                    is_final = response.status < 500 and response.status not in TEMPORARY_STATUSES
+                    raise AssistantError(reason, is_final=is_final, after=after, status=response.status)
+                return response.read(MAX_BYTES)
         except RequestError as error:
             raise AssistantError(str(error)) from None
 
-    def _post(self, content: bytes) -> bytes:
-        limits = Limits(connect=CONNECT_TIMEOUT, total=TIMEOUT, max_bytes=MAX_BYTES)
-        with self._server.post(self._path, content, self._headers, limits) as response:
-            if response.status != 200:
-                is_final = response.status < 500 and response.status not in TEMPORARY_STATUSES
-                raise AssistantError(f"status {response.status}", is_final=is_final, after=retry_after(response))
-            return response.read(MAX_BYTES)
 
-
-def _reply_in(body: bytes) -> str:
-    """Returns the text of a chat completion. Raises AssistantError."""
+def _completion_in(body: bytes, *, may_call_person: bool = False) -> Completion:
+    """Returns the reply in the body of a response. Raises AssistantError."""
     try:
-        content = msgspec.json.decode(body, type=_Completion).choices[0].message.content
+        message = msgspec.json.decode(body, type=_Completion).choices[0].message
     except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError if the body is not UTF-8
         raise AssistantError("the response is not a chat completion") from None
-    text = content.replace("\0", "").strip()
-    if not text:
+    calls_person = may_call_person and any(call.function.name == CALL_PERSON for call in message.tool_calls or ())
+    if message.content is None and not calls_person:
+        raise AssistantError("the response is not a chat completion")
+    text = (message.content or "").replace("\0", "").strip()
+    if not text and not calls_person:
         raise AssistantError("the reply is empty")
-    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    return Completion(text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…", calls_person)

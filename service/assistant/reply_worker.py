@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from service import clock, db
-from service.assistant.client import TIMEOUT, Assistant, AssistantError
+from service.assistant.client import TIMEOUT, Assistant, AssistantError, Completion
 from service.assistant.instructions import instructions
 from service.models import PendingReply, bot_replies
 from service.models.canned_answers import automatic_reply
@@ -62,16 +62,17 @@ class Worker(QueueWorker[PendingReply]):
             if not error.is_final and pending.attempts <= len(RETRY_DELAYS):
                 pending.postpone(max(RETRY_DELAYS[pending.attempts - 1], min(error.after, MAX_RETRY_DELAY)))
                 return
-            reply = automatic_reply(question.session, question.text, question.languages) or ""
-        db.retry_on_conflict(lambda: bot_replies.store_reply(pending, reply))
+            reply = Completion(automatic_reply(question.session, question.text, question.languages) or "")
+        text, calls_person = reply
+        db.retry_on_conflict(lambda: bot_replies.store_reply(pending, text, calls_person=calls_person))
 
-    def request_reply(self, pending: PendingReply, question: bot_replies.Question) -> str:
+    def request_reply(self, pending: PendingReply, question: bot_replies.Question) -> Completion:
         """Returns the reply of the assistant. Raises AssistantError."""
         age = clock.now() - clock.ulid_time(pending.message_id)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
         system = {"role": "system", "content": instructions(question)}
-        return self.assistant.complete([system, *_merged(question.messages)])
+        return self.assistant.complete([system, *_merged(question.messages)], may_call_person=True)
 
 
 def _merged(messages: Iterable[ContextMessage]) -> list[dict[str, str]]:

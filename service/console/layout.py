@@ -41,6 +41,7 @@ SUCCESS_MESSAGES = {
     "feed_created": gettext_noop("Calendar address created."),
     "feed_revoked": gettext_noop("Calendar address revoked."),
     "given_back": gettext_noop("Given back to the bot."),
+    "handed_over": gettext_noop("A person was called."),
     "granted": gettext_noop("Access granted."),
     "invited": gettext_noop("User invited by e-mail."),
     "moved": gettext_noop("Status changed."),

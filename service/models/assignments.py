@@ -1,4 +1,7 @@
-"""Assignment of chat sessions to staff. While a chat session has an assignee, its bot does not reply."""
+"""Assignment of chat sessions to staff. While a chat session has an assignee, its bot does not reply.
+
+To give a chat back to the bot also ends a handover, see `bot_replies`.
+"""
 
 import peewee
 
@@ -27,21 +30,26 @@ def assign(caller: Caller, session: ChatSession, user_id: str | None, *, if_unas
     if not caller.is_staff(session.app_id):
         raise Forbidden(not_found=SessionNotFound)
     with write(*filter(None, (session.id, user_id))):  # a user is disabled with the second lock
-        former = ChatSession.get_by_id(session.id).assignee_id
+        current = ChatSession.get_by_id(session.id)
+        former = current.assignee_id
         if if_unassigned and former not in (None, user_id):
             raise AlreadyAssigned
         if user_id:
             _require_staff(user_id, session.app_id)
-        if user_id == former:
+        if user_id == former and (user_id or not current.handed_over_at):
             return
         now = clock.now()
-        given_back = {} if user_id else {"given_back_at": clock.timestamp(now)}
-        columns = {"assignee_id": user_id, **given_back, **ChatSession.changes(now, is_private=True)}
-        ChatSession.update(columns).where(ChatSession.id == session.id).execute()
+        reopened = current.status == "pending" and current.handed_over_at and not user_id
+        given_back = {} if user_id else {"given_back_at": clock.timestamp(now), "handed_over_at": None}
+        columns = {"assignee_id": user_id, **given_back, **({"status": "open"} if reopened else {})}
+        changes = ChatSession.changes(now, is_private=not (current.handed_over_at and not user_id))
+        ChatSession.update(columns | changes).where(ChatSession.id == session.id).execute()
         PendingReply.delete().where(PendingReply.chat_session_id == session.id).execute()
         if user_id not in (None, caller.id):
             _notify(user_id, session)
         session.emit("chat.assigned", assignee_id=user_id)
+        if reopened:
+            session.emit("chat.status_changed", status="open")
         details = {"session": session.id, "assignee": user_id, "former": former}
         AuditLog.record("assignee_changed", caller.id, session.user_id, **details)
 

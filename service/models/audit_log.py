@@ -58,6 +58,7 @@ Kind = Literal[
     "answer_removed",
     "answers_imported",
     "assignee_changed",
+    "chat_handed_over",
     "feedback_changed",
     "imported",
     "purged",

@@ -7,16 +7,19 @@ import peewee
 
 from service import clock, responder
 from service.db import write
+from service.errors import SessionArchived
 from service.fields import as_bytes, compact_json
 from service.models import inbox
 from service.models.apps import App
+from service.models.audit_log import SERVICE, AuditLog
 from service.models.bots import Bot
+from service.models.callers import Caller
 from service.models.canned_answers import automatic_reply, nearest_answers
 from service.models.chats import ChatSession
 from service.models.inbox import ContextMessage
 from service.models.languages import languages_of
 from service.models.messages import NEWEST_FIRST, PUBLIC, Message
-from service.models.posting import post
+from service.models.posting import call_staff, post
 from service.models.reply_queue import PendingReply
 from service.models.users import User
 
@@ -39,6 +42,7 @@ class PlannedReply(NamedTuple):
 
     text: str
     languages: list[str]
+    calls_person: bool = False  # the customer asks for a person
 
 
 class Question(NamedTuple):
@@ -59,30 +63,60 @@ def plan_reply(session: ChatSession, text: str, options: ReplyOptions) -> Planne
     if session.bot_id is None or not responder.sentences(text):
         return None
     languages = languages_of(session, options.accept_language)
-    if options.by_assistant:
-        return PlannedReply("", languages) if _replying_bot(session) else None
+    calls_person = responder.asks_for_person(text)
+    if options.by_assistant and not calls_person:
+        return PlannedReply("", languages) if replying_bot(session) else None
     reply = automatic_reply(session, text, languages)
-    return PlannedReply(reply, languages) if reply else None
+    return PlannedReply(reply, languages, calls_person) if reply else None
 
 
 def store_or_queue(session: ChatSession, message: Message, reply: PlannedReply) -> None:
     """Store the reply to a message, or queue the message for the assistant, inside the write that stores it."""
     if is_left_to_staff(session.id):
         return
-    if reply.text:
+    if reply.calls_person:
+        _hand_over(session, session.user_id, reply.text)
+    elif reply.text:
         _post(session, reply.text)
     else:
         PendingReply.add(message.id, session.id, reply.languages)
 
 
+def call_person(caller: Caller, session: ChatSession) -> None:
+    """Hand a chat session over to people, for its customer or staff. Raises SessionArchived."""
+    text = responder.handover_reply(languages_of(session)) if replying_bot(session) else ""
+    with write(session.id):
+        session = ChatSession.get_by_id(session.id)
+        if session.status == "archived":
+            raise SessionArchived
+        if not session.handed_over_at:
+            _hand_over(session, caller.id, text)
+
+
+def _hand_over(session: ChatSession, caller_id: str, text: str) -> None:
+    """Leave a session to people, inside a write: the bot says a text and is silent, and staff is notified."""
+    if text:
+        _post(session, text)
+    now, former = clock.now(), ChatSession.get_by_id(session.id)
+    columns = {"status": "pending", "snoozed_until": None, "handed_over_at": clock.timestamp(now)}
+    ChatSession.update(columns | ChatSession.changes(now)).where(ChatSession.id == session.id).execute()
+    PendingReply.delete().where(PendingReply.chat_session_id == session.id).execute()
+    call_staff(former, caller_id)
+    if former.status != "pending":
+        session.emit("chat.status_changed", status="pending")
+    AuditLog.record("chat_handed_over", caller_id, session.user_id, session=session.id)
+
+
 def is_left_to_staff(session_id: str) -> bool:
-    """Return whether bots do not reply in a session: because of its status, an assignee, or a recent message of staff.
+    """Return whether bots do not reply in a session.
+
+    Because of its status, an assignee, a handover, or a recent message of staff.
 
     Messages of staff before the chat was given back to the bot do not count. Private notes do not count, because the
     missing reply would reveal them to the customer.
     """
     session = ChatSession.get_by_id(session_id)
-    if session.status not in REPLY_STATUSES or session.assignee_id:
+    if session.status not in REPLY_STATUSES or session.assignee_id or session.handed_over_at:
         return True
     columns = Message.sender_type, Message.created_at
     newest = Message.select(*columns).where(Message.chat_session_id == session_id, PUBLIC)
@@ -97,7 +131,7 @@ def question(pending: PendingReply) -> Question | None:
     """Return the question to the assistant for a pending reply; None if no reply is needed any more."""
     session = ChatSession.get_by_id(pending.chat_session_id)
     message = Message.get_or_none(Message.id == pending.message_id, PUBLIC)
-    bot = _replying_bot(session)
+    bot = replying_bot(session)
     if message is None or bot is None or not message.plain_text or is_left_to_staff(session.id):
         return None
     messages = _newest_within_limit(inbox.context(session, CONTEXT_MESSAGES).messages)
@@ -107,19 +141,25 @@ def question(pending: PendingReply) -> Question | None:
     return Question(session, App.get_by_id(session.app_id), bot, text, messages, languages, first_name, answers)
 
 
-def store_reply(pending: PendingReply, text: str) -> bool:
-    """Store the assistant's reply, at most once. Return whether it was stored, which it is only if still needed."""
+def store_reply(pending: PendingReply, text: str, *, calls_person: bool = False) -> bool:
+    """Store the assistant's reply, at most once. Return whether it was stored, which it is only if still needed.
+
+    With `calls_person`, the chat session is handed over to people with this text, or with a sentence about it.
+    """
     with write(pending.chat_session_id):
         if not pending.remove():
             return False
         session = ChatSession.get_by_id(pending.chat_session_id)
-        if not text or _replying_bot(session) is None or is_left_to_staff(session.id):
+        if not (text or calls_person) or replying_bot(session) is None or is_left_to_staff(session.id):
             return False
-        _post(session, text)
+        if calls_person:
+            _hand_over(session, SERVICE, text or responder.handover_reply(pending.languages.split()))
+        else:
+            _post(session, text)
         return True
 
 
-def _replying_bot(session: ChatSession) -> Bot | None:
+def replying_bot(session: ChatSession) -> Bot | None:
     """Return the session's bot if it replies and is visible to clients."""
     found: Bot | None = Bot.get_or_none(Bot.id == session.bot_id, Bot.kind == "bot", Bot.is_visible())
     return found

@@ -50,6 +50,8 @@ class ChatSession(ChangeTracked, Table):
     assignee_id = reference("user", null=True, visibility=EXPORT_ONLY)  # the member of staff who replies, not the bot
     # The last time that the chat was given back to the bot: earlier messages of staff do not silence it.
     given_back_at = Timestamp(null=True, visibility=EXPORT_ONLY)
+    # When a person was called: the bot is silent until the chat is given back or ends.
+    handed_over_at = Timestamp(null=True, visibility=EXPORT_ONLY)
     snoozed_until = Timestamp(null=True, visibility=EXPORT_ONLY)
     revision_columns = ("revision", "public_revision")
 
@@ -97,7 +99,8 @@ class ChatSession(ChangeTracked, Table):
         except ValueError as error:
             raise UnknownStatus(f"Unknown status; {error}.") from None
         with write(self.id):
-            columns = {"status": status, "snoozed_until": None, **ChatSession.changes(clock.now())}
+            over = {} if status in LIVE_STATUSES else {"handed_over_at": None}
+            columns = {"status": status, "snoozed_until": None, **over, **ChatSession.changes(clock.now())}
             differs = ChatSession.status != status
             changed = ChatSession.update(columns).where(ChatSession.id == self.id, differs).execute()
             if changed and caller.id != self.user_id:

@@ -53,7 +53,8 @@ class LastMessage(Struct):
 class SessionOverview(Struct):
     """A chat session with its unread messages and its newest message, as the caller sees it.
 
-    Only staff see the assignee and the end of a snooze. Names that are not set are empty.
+    Only staff see the assignee and the end of a snooze. Names that are not set are empty. A chat session with
+    `handed_over_at` is left to people by its bot.
     """
 
     id: Uuid
@@ -70,6 +71,7 @@ class SessionOverview(Struct):
     assignee_id: Uuid | None
     assignee_name: str
     snoozed_until: DateTime | None
+    handed_over_at: DateTime | None
     last_message: LastMessage | None
 
 
@@ -307,7 +309,7 @@ def _overview(user_id: str, caller_app_id: str | None, *ids: str, role: str) -> 
     text = peewee.fn.substr(newest.plain_text, 1, PREVIEW_LENGTH)
     return (
         ChatSession.select(*columns, ChatSession.status, ChatSession.created_at, counted)
-        .select_extend(*names, *assigned, for_staff(ChatSession.snoozed_until))
+        .select_extend(*names, *assigned, for_staff(ChatSession.snoozed_until), ChatSession.handed_over_at)
         .select_extend(newest.id, newest.sender_type, text, newest.created_at, newest.content_type)
         .join(newest, peewee.JOIN.LEFT_OUTER, on=(newest.id == latest))
         .where(ChatSession.id.in_(ids))

@@ -11,7 +11,7 @@ from service.fields import SqlValue
 from service.models.apps import App
 from service.models.bots import Bot
 from service.models.chats import ENDED_STATUSES, PAUSED_STATUSES, ChatSession
-from service.models.messages import NEWEST_FIRST, Message
+from service.models.messages import NEWEST_FIRST, PUBLIC, Message
 from service.models.notifications import Notification
 from service.models.staff import staff_ids
 from service.models.users import User
@@ -28,13 +28,13 @@ def post(
     """Store a message as the newest of a session and notify the other participants, inside a write.
 
     `id` is the `next_id` of this write, if the columns depend on it. With `reopen`, the message is the customer's: a
-    session that is ended or paused is open again, and staff is notified. `languages` are those of the request. Raises
-    SessionArchived.
+    session that is ended or paused is open again, and staff is notified; one that waits for staff after a handover
+    stays as it is. `languages` are those of the request. Raises SessionArchived.
     """
     id = id or next_id(session)
     now = clock.timestamp(min(clock.ulid_time(id), clock.now()))  # the identifier may be after one from the future
     is_private = columns.get("is_private", False)
-    assignee_id, status, is_waiting = _assignment(session.id, session.user_id).row()
+    assignee_id, reopens, is_waiting = _assignment(session.id, session.user_id).row()
     _count(session, now, ", ".join(languages), is_private=is_private, reopen=reopen)
     message = Message.create(
         id=id,
@@ -47,7 +47,7 @@ def post(
         **columns,
     )
     _notify(message, session, assignee_id, is_waiting=reopen and is_waiting)
-    if reopen and status in REOPENED_STATUSES:
+    if reopen and reopens:
         session.emit("chat.status_changed", status="open")
     message.emit("message.created")
     return message
@@ -68,8 +68,7 @@ def _counting(
     if public:
         changes |= {"public_total": ChatSession.public_total + 1, "active_at": now}
     if reopen:
-        reopened = ChatSession.status.in_(REOPENED_STATUSES)
-        changes["status"] = peewee.Case(None, [(reopened, "open")], ChatSession.status)
+        changes["status"] = peewee.Case(None, [(_reopens(), "open")], ChatSession.status)
         changes["snoozed_until"] = None
     if with_languages:
         changes["accept_language"] = languages
@@ -110,6 +109,18 @@ def _notify(message: Message, session: ChatSession, assignee_id: str | None, *, 
             Notification.notify(id, type, title, payload, body=message.preview, **about)
 
 
+def call_staff(session: ChatSession, caller_id: str) -> None:
+    """Notify the assignee, else the staff, that the customer needs a person, inside a write; not the caller."""
+    asked = Message.select().where(Message.chat_session_id == session.id, Message.sender_id == session.user_id, PUBLIC)
+    message = asked.order_by(NEWEST_FIRST.sql()).first()
+    payload = {"session_id": session.id} | ({"message_id": message.id} if message else {})
+    about = {"session_id": session.id, "conversation_id": session.conversation_id}
+    about |= {"message_id": message.id, "body": message.preview} if message else {}
+    staff = [session.assignee_id] if session.assignee_id else staff_ids(session.app_id, MAX_WAITING)
+    for id in sorted({*staff} - {caller_id, session.user_id}):
+        Notification.notify(id, WAITING, gettext_noop("A customer needs a person"), payload, **about)
+
+
 def _may_see(user: User, message: Message, session: ChatSession) -> bool:
     """Return whether a participant of a session may see a message; notes are for the current staff only."""
     return user.is_staff(session.app_id) or (user.id == session.user_id and not message.is_private)
@@ -117,12 +128,19 @@ def _may_see(user: User, message: Message, session: ChatSession) -> bool:
 
 @compiled
 def _assignment(session_id: str, customer_id: str) -> Query:
-    """Select the assignee, the status, and whether the customer's next message is the first one or reopens."""
+    """Select the assignee, and whether the customer's next message reopens, and whether it is the first or reopens."""
     sent = Message.select(peewee.SQL("1"))
     sent = sent.where(Message.chat_session_id == session_id, Message.sender_id == customer_id)
-    is_waiting = ChatSession.status.in_(REOPENED_STATUSES) | ~peewee.fn.EXISTS(sent)
-    columns = ChatSession.assignee_id, ChatSession.status, is_waiting
+    columns = ChatSession.assignee_id, _reopens(), _reopens() | ~peewee.fn.EXISTS(sent)
     return ChatSession.select(*columns).where(ChatSession.id == session_id)
+
+
+def _reopens() -> peewee.Expression:
+    """Return the condition that a message of the customer opens a session again."""
+    waits = (ChatSession.status == "pending") & ChatSession.handed_over_at.is_null(False)
+    reopens: peewee.Expression = ChatSession.status.in_(REOPENED_STATUSES)
+    reopens &= ~(waits & ChatSession.assignee_id.is_null())
+    return reopens
 
 
 def _senders(session: ChatSession) -> list[str]:

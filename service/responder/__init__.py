@@ -158,13 +158,33 @@ def fallback_reply(profile: Profile, text: str, languages: Sequence[str]) -> str
 
     The language is the first of `languages` that has phrases, otherwise that of the question, otherwise English.
     """
+    question = _built_in_question(text, languages)
+    phrases = _phrases((*languages, question.language) if question else languages)
+    return (question and _reply_from_profile(question.id, profile, phrases)) or phrases.no_answer
+
+
+def asks_for_person(text: str) -> bool:
+    """Returns whether a message, or a sentence of it, asks for a person in place of the bot."""
+    question = _built_in_question(text, ())
+    return question is not None and question.id == "person"
+
+
+def handover_reply(languages: Sequence[str]) -> str:
+    """Returns the sentence that a person was called, in the first of some languages that has phrases, or English."""
+    return _phrases(languages).handed_over
+
+
+def _built_in_question(text: str, languages: Sequence[str]) -> CannedAnswer | None:
+    """Returns the built-in question that is most similar to a message: its topic, as the identifier, and language."""
     by_word = _questions_by_word()
     candidates = {entry for words in sentences(text) for word in words for entry in by_word.get(word, ())}
-    question = best_match((answer for _, answer in sorted(candidates)), text, languages)
-    tags = (*languages, question.language if question else "en", "en")
-    supported = (tag.partition("-")[0].lower() for tag in tags)
-    phrases = PHRASES[next(language for language in supported if language in PHRASES)]
-    return (question and _reply_from_profile(question.id, profile, phrases)) or phrases.no_answer
+    return best_match((answer for _, answer in sorted(candidates)), text, languages)
+
+
+def _phrases(languages: Sequence[str]) -> Phrases:
+    """Returns the phrases of the first language that has some, or in English."""
+    supported = (tag.partition("-")[0].lower() for tag in (*languages, "en"))
+    return PHRASES[next(language for language in supported if language in PHRASES)]
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -191,7 +211,7 @@ def _reply_from_profile(topic: str, profile: Profile, phrases: Phrases) -> str |
         return phrases.contact_reply.format(contact=profile.contact)
     if topic == "location" and profile.location:
         return phrases.location_reply.format(location=profile.location)
-    return None
+    return phrases.handed_over if topic == "person" else None
 
 
 @functools.cache
@@ -205,7 +225,7 @@ def _questions_by_word() -> dict[str, list[tuple[int, CannedAnswer]]]:
     found: dict[str, list[tuple[int, CannedAnswer]]] = defaultdict(list)
     numbers = itertools.count()
     for language, phrases in PHRASES.items():
-        for topic in ("identity", "contact", "location"):
+        for topic in ("identity", "contact", "location", "person"):
             for question in getattr(phrases, topic).split("|"):
                 words = tokenize(question)
                 entry = (next(numbers), CannedAnswer(topic, language, " ".join(words)))

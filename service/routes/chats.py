@@ -15,10 +15,11 @@ from service.errors import (
     BotNotFound,
     ConversationNotFound,
     MessageNotFound,
+    SessionArchived,
     UnknownStatus,
 )
 from service.fields import DATE_TIME, UUID, AnyUlid, AnyUuid
-from service.models import ChatSession, assignments, inbox, snoozing
+from service.models import ChatSession, assignments, bot_replies, inbox, snoozing
 from service.models.callers import Caller
 from service.models.chats import STATUSES, check_status
 from service.models.inbox import Context, SessionOverview
@@ -165,6 +166,13 @@ def get_chat_context(session: ChatSession, query: ContextQuery) -> Context:
 def assign_chat_session(caller: Caller, session: ChatSession, body: Assignee) -> SessionOverview:
     """Assign a chat session to a member of the staff of its app, or give it back to its bot (staff only)."""
     assignments.assign(caller, session, body.user_id, if_unassigned=body.if_unassigned)
+    return inbox.overview(caller, session.id)
+
+
+@routes.post("/chats/{id}/handover", statuses=(200, 400, 401, 403, 404), extension=True, errors=(SessionArchived,))
+def hand_over_chat_session(caller: Caller, session: ChatSession) -> SessionOverview:
+    """Call a person into a chat session; its bot does not reply until the chat is given back or ends."""
+    bot_replies.call_person(caller, session)
     return inbox.overview(caller, session.id)
 
 

@@ -9,8 +9,20 @@ import ssl
 import pytest
 
 from service.assistant import client
-from service.assistant.client import MAX_BYTES, MAX_CHARACTERS, Assistant, AssistantError
-from tests.support.fake_ai import REPETITIONS, FakeServer, completion, fake_server, hangs, resets, says, sends, writes
+from service.assistant.client import CALL_PERSON, MAX_BYTES, MAX_CHARACTERS, Assistant, AssistantError, Completion
+from service.http_client import HttpServer
+from tests.support.fake_ai import (
+    REPETITIONS,
+    FakeServer,
+    calls,
+    completion,
+    fake_server,
+    hangs,
+    resets,
+    says,
+    sends,
+    writes,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +38,10 @@ def short_timeouts(monkeypatch):
     monkeypatch.setattr(client, "TIMEOUT", 0.2)
 
 
-def failure(ai, behave=None):
+def failure(ai, behave=None, **options):
     ai.behave = behave or ai.behave
     with pytest.raises(AssistantError) as caught:
-        Assistant(ai.url, key=SECRET).complete(HELLO)
+        Assistant(ai.url, key=SECRET).complete(HELLO, **options)
     assert SECRET not in str(caught.value)
     return caught.value
 
@@ -39,7 +51,7 @@ def failure(ai, behave=None):
 
 @pytest.mark.parametrize("ending", ["", "/", "/chat/completions", "/chat/completions/"])
 def test_url_may_be_that_of_the_api_or_of_the_endpoint(ai, ending):
-    assert Assistant(ai.url + ending).complete(HELLO) == "I am the assistant."
+    assert Assistant(ai.url + ending).complete(HELLO).text == "I am the assistant."
     assert [request.path for request in ai.requests] == ["/v1/chat/completions"]
 
 
@@ -90,6 +102,77 @@ def test_proxy_settings_of_the_environment_are_ignored(ai, monkeypatch):
     assert Assistant(ai.url).complete(HELLO)
 
 
+# Calling a person
+
+
+def reply(ai, **options):
+    return Assistant(ai.url, "small").complete(HELLO, may_call_person=True, **options)
+
+
+def test_function_is_offered_only_where_it_may_be_called(ai):
+    reply(ai)
+    Assistant(ai.url).complete(HELLO)
+    offered, not_offered = (request.body for request in ai.requests)
+    (tool,) = offered.pop("tools")
+    assert (tool["type"], tool["function"]["name"]) == ("function", CALL_PERSON)
+    assert tool["function"]["parameters"] == {"type": "object", "properties": {}}
+    assert (offered, not_offered) == ({"model": "small", "messages": HELLO}, {"messages": HELLO})
+
+
+@pytest.mark.parametrize(("text", "expected"), [(None, ""), ("", ""), (" I call Ada. ", "I call Ada.")])
+def test_call_of_the_function_calls_a_person(ai, text, expected):
+    ai.behave = calls(CALL_PERSON, text=text)
+    assert reply(ai) == Completion(expected, calls_person=True)
+    ai.behave = calls("search", CALL_PERSON, CALL_PERSON, text=text)
+    assert reply(ai).calls_person
+
+
+def test_call_of_another_function_is_ignored(ai):
+    ai.behave = calls("delete_everything", text="Hello")
+    assert reply(ai) == Completion("Hello")
+    ai.behave = calls("delete_everything")
+    assert "not a chat completion" in str(failure(ai, ai.behave, may_call_person=True))
+
+
+def test_call_of_a_function_that_was_not_offered_is_ignored(ai):
+    ai.behave = calls(CALL_PERSON, text="Hello")
+    assert Assistant(ai.url).complete(HELLO) == Completion("Hello")
+
+
+@pytest.mark.parametrize(
+    "tool_calls",
+    [1, "call_person", {}, [1], [None], [{}], [{"function": None}], [{"function": {}}], [{"function": {"name": 1}}]],
+)
+def test_malformed_call_is_an_error(ai, tool_calls):
+    body = completion("Hello")
+    body["choices"][0]["message"]["tool_calls"] = tool_calls
+    assert "not a chat completion" in str(failure(ai, sends(body), may_call_person=True))
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
+def test_server_without_functions_gets_the_request_without_them(ai, status):
+    def behave(handler):
+        refuses = "tools" in handler.server.requests[-1].body
+        (sends({"error": {"message": "tools are not supported"}}, status) if refuses else says("Hello"))(handler)
+
+    ai.behave = behave
+    assert reply(ai) == Completion("Hello")
+    assert ["tools" in request.body for request in ai.requests] == [True, False]
+
+
+def test_repeated_request_has_the_time_that_is_left(ai, monkeypatch):
+    ai.behave = sends({}, 400)
+    ends, post = [], HttpServer.post
+
+    def observed(self, path, content, headers, limits):
+        ends.append(limits.end_by)
+        return post(self, path, content, headers, limits)
+
+    monkeypatch.setattr(HttpServer, "post", observed)
+    failure(ai, may_call_person=True)
+    assert len(ends) == 2 and ends[0] == pytest.approx(ends[1], abs=0.001)
+
+
 # Responses
 
 
@@ -108,22 +191,22 @@ def test_reply_is_the_text_of_the_first_choice(ai, content, text):
     ai.behave = sends(
         {**completion(content), "choices": completion(content)["choices"] + completion("other")["choices"]}
     )
-    assert Assistant(ai.url).complete(HELLO) == text
+    assert Assistant(ai.url).complete(HELLO).text == text
 
 
 def test_response_may_be_chunked_or_end_with_the_connection(ai):
     body = json.dumps(completion("Hello")).encode()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:9], body[9:], b""))
     ai.behave = writes(HEAD, b"Transfer-Encoding: chunked\r\n\r\n", chunks)
-    assert Assistant(ai.url).complete(HELLO) == "Hello"
+    assert Assistant(ai.url).complete(HELLO).text == "Hello"
     ai.behave = writes(HEAD, b"\r\n", body)
-    assert Assistant(ai.url).complete(HELLO) == "Hello"
+    assert Assistant(ai.url).complete(HELLO).text == "Hello"
 
 
 def test_interim_responses_are_skipped(ai):
     body = json.dumps(completion("Hello")).encode()
     ai.behave = writes(b"HTTP/1.1 100 Continue\r\n\r\n", HEAD, b"\r\n", body)
-    assert Assistant(ai.url).complete(HELLO) == "Hello"
+    assert Assistant(ai.url).complete(HELLO).text == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +325,7 @@ def test_large_response_is_an_error(ai, behave, reason):
 
 def test_response_may_be_almost_as_large_as_the_limit(ai):
     ai.behave = sends({**completion("Hello"), "padding": "x" * (MAX_BYTES - 4096)})
-    assert Assistant(ai.url).complete(HELLO) == "Hello"
+    assert Assistant(ai.url).complete(HELLO).text == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +368,7 @@ def test_unknown_host_is_not_final(host):
 def test_connection_is_closed_after_a_large_response(ai):
     failure(ai, writes(HEAD, b"\r\n", again=KIB * 64))
     ai.behave = says("Hello")
-    assert Assistant(ai.url).complete(HELLO) == "Hello"
+    assert Assistant(ai.url).complete(HELLO).text == "Hello"
     assert REPETITIONS * 64 * 1024 > 100 * MAX_BYTES  # else the first response would have ended by itself
 
 
@@ -341,7 +424,7 @@ def test_server_with_an_untrusted_certificate_gets_no_request(encrypted):
 
 def test_server_with_a_trusted_certificate_gets_the_request(encrypted, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    assert Assistant(encrypted.url).complete(HELLO) == "I am the assistant."
+    assert Assistant(encrypted.url).complete(HELLO).text == "I am the assistant."
 
 
 def test_server_with_a_certificate_of_another_name_gets_no_request(encrypted, certificate, monkeypatch):

@@ -8,13 +8,16 @@ import pytest
 
 from service import clock, db, queue_worker
 from service.assistant import client, reply_worker
+from service.assistant.client import CALL_PERSON
 from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker, assistant_of
 from service.models import Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, User, bot_replies
+from service.models.audit_log import AuditLog
 from service.models.bot_replies import CONTEXT_CHARACTERS
+from service.responder import PHRASES
 from tests.support.bot_replies import OPENING, answers, lines, send_in, write_in_the_console
 from tests.support.chats import delete, total
-from tests.support.client import text_of
-from tests.support.fake_ai import completion, fake_server, says, sends, writes
+from tests.support.client import text_of, walk
+from tests.support.fake_ai import calls, completion, fake_server, says, sends, writes
 from tests.support.messages import chat_notifications, edit, send, sent, unread
 from tests.support.observe import at_once, nothing_changes, query_plan, statements
 
@@ -249,13 +252,55 @@ def test_purging_a_chat_session_cancels_its_pending_reply(alice, session, ai, re
     assert pending() == []
 
 
+# Handover
+
+
+def handed_over(session):
+    found = ChatSession.get_by_id(session.id)
+    return found.status == "pending" and bool(found.handed_over_at)
+
+
+@pytest.mark.parametrize(("text", "shown"), [("One moment, I call Ada.", None), (None, PHRASES["de"].handed_over)])
+def test_assistant_calls_a_person(alice, agent, bot, session, ai, replier, text, shown):
+    ai.behave = calls(CALL_PERSON, text=text)
+    send_in(alice, session, "Where is my parcel?", "de")
+    replier.run_once()
+    assert (answers(alice, session), handed_over(session), pending()) == ([shown or text], True, [])
+    titles = [row["title"] for row in walk(agent, "/notifications")]
+    assert titles == ["A customer needs a person", "A customer waits for a reply"]
+    entry = AuditLog.select().where(AuditLog.kind == "chat_handed_over").get()
+    assert (entry.actor_id, entry.subject_id) == ("service", alice.user.id)
+    send(alice, session, "Hello?")
+    assert (pending(), replier.run_once()) == ([], False)
+
+
+def test_assistant_that_calls_a_person_too_late_changes_nothing(alice, agent, session, ai, replier):
+    sent(alice, session, "Hello")
+    claimed = PendingReply.claim(LEASE)
+    sent(agent, session, "I am here")
+    with nothing_changes(ChatSession, Message, Notification):
+        assert not bot_replies.store_reply(claimed, "", calls_person=True)
+
+
+def test_customer_who_asks_for_a_person_needs_no_assistant(alice, session, ai, replier):
+    send(alice, session, "One"), send(alice, session, "Can I talk to a human?")
+    assert (pending(), replier.run_once(), ai.requests) == ([], False, [])
+    assert (answers(alice, session), handed_over(session)) == ([PHRASES["en"].handed_over], True)
+
+
+def test_handover_cancels_a_pending_reply(alice, session, ai, replier):
+    send(alice, session, "Hello")
+    alice.post(f"/chats/{session.id}/handover")
+    assert (pending(), replier.run_once()) == ([], False)
+
+
 # Errors
 
 
 def test_failed_requests_are_repeated_with_growing_delays_then_the_bot_replies(
     host_clock, alice, session, ai, replier, caplog
 ):
-    ai.behave = sends({}, 500)
+    ai.behave = sends({}, 502)
     send_in(alice, session, "When are you open?", "en")
     for delay in RETRY_DELAYS:
         assert replier.run_once() and not replier.run_once()
@@ -268,7 +313,7 @@ def test_failed_requests_are_repeated_with_growing_delays_then_the_bot_replies(
     assert len(caplog.records) == 4
     for record in caplog.records:
         assert record.levelno == logging.WARNING
-        assert "status 500" in record.getMessage()
+        assert "status 502" in record.getMessage()
 
 
 def test_repeated_request_may_succeed(host_clock, alice, session, ai, replier):
@@ -293,7 +338,7 @@ def test_retry_after_sets_the_delay(host_clock, alice, session, ai, replier, ret
     assert len(ai.requests) == 2
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 307])
+@pytest.mark.parametrize("status", [401, 403, 404, 413, 307])
 def test_after_a_final_error_the_bot_replies_at_once(alice, session, ai, replier, status):
     ai.behave = sends({}, status)
     send(alice, session, "When are you open?")

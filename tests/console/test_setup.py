@@ -121,8 +121,8 @@ class TestStarterContent:
             assert (app.name, bot.name, bot.status) == (gettext("Support"), gettext("Assistant"), "published")
         assert BotAnswer.select().count() == len(answers) == 5
         customer = person("carla")
-        session = customer.post("/chats", {"app_id": app.id, "bot_id": bot.id}).data["id"]
         for question, answer in answers.items():
+            session = customer.post("/chats", {"app_id": app.id, "bot_id": bot.id}).data["id"]
             customer.post(f"/chats/{session}/messages", {"content": {"text": question}}, accept_language=expected)
             newest = customer.get(f"/chats/{session}/messages?direction=backward&limit=1").data
             assert text_of(newest[0]) == answer

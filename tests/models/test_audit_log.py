@@ -401,6 +401,15 @@ def assign_a_chat(s: Scene) -> Action:
     )
 
 
+def call_a_person(s: Scene) -> Action:
+    alice, session = s.alice, s.session
+    return lambda: ok(alice.post(f"/chats/{session.id}/handover")), lambda: (
+        alice.user.id,
+        alice.user.id,
+        {"session": session.id},
+    )
+
+
 def give_a_chat_back(s: Scene) -> Action:
     agent, session = s.agent, s.session
     ok(agent.put(f"/chats/{session.id}/assignee", {"user_id": agent.user.id}))
@@ -540,6 +549,7 @@ ACTIONS: dict[str, tuple[str, Callable[[Scene], Action]]] = {
     "changing the presence of a bot": ("bot_changed", change_a_bot("presence", "away", "presence")),
     "taking a chat over": ("assignee_changed", assign_a_chat),
     "giving a chat back": ("assignee_changed", give_a_chat_back),
+    "calling a person": ("chat_handed_over", call_a_person),
     "changing the status of feedback": ("feedback_changed", change_feedback_status),
     "adding a user": ("user_added", add_a_user),
     "disabling a user": ("user_disabled", run_user_command("disable")),
@@ -610,6 +620,7 @@ AUDITED = {
     "revoke_install": "install_revoked",
     "publish_bot": "bot_changed",
     "assign_chat_session": "assignee_changed",
+    "hand_over_chat_session": "chat_handed_over",
     "change_bot_presence": "bot_changed",
     "create_app": "app_added",
     "create_user": "user_added",

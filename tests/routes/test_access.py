@@ -88,11 +88,13 @@ def test_every_role_gets_the_response_of_the_table(name, world):
         if isinstance(expected, int):
             assert reply.status == expected, (case, reply.raw)
             own = client.user and client.user.id
+            staff = {world.clients[role].user.id for role in ("agent", "admin")} - {own}
             written = {
                 "": set(),
                 "shop": {""},
                 "own": {own},
                 "shop and own": {"", own},
+                "alice and other staff": {alice.id, *staff},
                 "new": owners - before.keys(),  # the rows of existing users do not change
                 "new and own": owners - before.keys() | {client.user and client.user.id},
                 "deleted": {alice.id, ""},  # the entry of the audit log belongs to no user

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from service import updates
-from service.assistant.client import Assistant, AssistantError
+from service.assistant.client import Assistant, AssistantError, Completion
 from service.assistant.reply_worker import Worker
 from service.models import BotAnswer, ChatSession, PendingReply
 from service.models.users import User
@@ -208,11 +208,11 @@ class FakeAssistant(Assistant):
     def __init__(self, during, error=None):
         self.during, self.error = during, error
 
-    def complete(self, messages):
+    def complete(self, messages, *, may_call_person=False):
         self.during()
         if self.error:
             raise self.error
-        return "I am the assistant."
+        return Completion("I am the assistant.")
 
 
 class TestRepliesOfTheAssistant:

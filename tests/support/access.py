@@ -67,7 +67,8 @@ class Row(NamedTuple):
 
     expected: dict[str, Expected]
     scope: str | None = ""  # "": any token is sufficient; None: no credentials are needed
-    changes: str = ""  # "own", the name of a user, "shop", "shop and own", "new" or "deleted"; "": nothing changes
+    # "own", the name of a user, "shop", "shop and own", "alice and other staff", "new", "deleted"; "": nothing changes
+    changes: str = ""
     body: Any = None
     query: str = ""
     message: str = "pinned"  # the one in the path
@@ -160,6 +161,7 @@ ROWS = Rows(
         "pin_message": Row(STAFF_OR_400, "chats", "alice", message="plain"),
         "unpin_message": Row(STAFF_OR_400, "chats", "alice"),
         "list_pinned_messages": Row(STAFF_OR_400, "chats:read"),
+        "hand_over_chat_session": Row(STAFF_OR_403, "chats", "alice and other staff"),
         "snooze_chat_session": Row(APP_STAFF, "chats", "alice", {"until": "2099-01-01T09:00:00Z"}),
         "assign_chat_session": Row(APP_STAFF, "chats", "alice", {"user_id": "{caller}"}),
         "archive_chat_session": Row(STAFF_OR_403, "chats", "alice"),

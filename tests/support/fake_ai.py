@@ -91,6 +91,16 @@ def completion(content: Any) -> dict[str, Any]:
     return {"id": "c-1", "object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": {}}
 
 
+def calls(*names: str, text: Any = None) -> Behaviour:
+    """Sends a valid response that calls functions, with a text if there is one."""
+    found = completion(text)
+    functions = [{"name": name, "arguments": "{}"} for name in names]
+    found["choices"][0]["message"]["tool_calls"] = [
+        {"id": f"call-{place}", "type": "function", "function": function} for place, function in enumerate(functions)
+    ]
+    return sends(found)
+
+
 def sends(body: Any, status: int = 200, **headers: str) -> Behaviour:
     """Sends a response with a body, which is JSON unless it is bytes."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()

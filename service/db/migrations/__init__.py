@@ -30,6 +30,7 @@ from service.db.migrations import (
     step_20,
     step_21,
     step_22,
+    step_23,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -58,6 +59,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_20.STATEMENTS,
     step_21.STATEMENTS,
     step_22.STATEMENTS,
+    step_23.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

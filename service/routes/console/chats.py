@@ -24,6 +24,7 @@ from service.models import (
     Message,
     MessageImage,
     assignments,
+    bot_replies,
     inbox,
     search,
     sending,
@@ -75,7 +76,7 @@ class ChatQuery(ChatListQuery):
 class ChatForm(ConsoleForm, kw_only=True):
     """An action in a chat."""
 
-    act: Literal["send", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze"]
+    act: Literal["send", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"]
     text: str = ""
     is_private: bool = False
     reply: OptionalUlid = ""
@@ -207,6 +208,7 @@ def chat_page(caller: Caller, session: ChatSession, query: ChatQuery, failure: F
         editing=[view for view in views(message_row(caller, session, query.edit)) if view.may_edit],
         statuses=STATUSES,
         is_staff=caller.is_staff(session.app_id),
+        may_call_person=may_call_person(session),
         staff=staff_to_choose(caller, session),
         next_morning=f"{times.field(clock.timestamp(clock.now() + clock.DAY))[:10]}T09:00",
         chat_address=functools.partial(chat_address, session, query),
@@ -247,6 +249,11 @@ def attach_image(caller: Caller, session: ChatSession, query: ChatQuery, body: A
     added = {f"image_{len(ids) + 1}": MessageImage.upload(caller, session, picture).id}
     kept = {f"image_{number}": id for number, id in enumerate(ids, 1)}
     return chat_page(caller, session, query, FormFailure(values=msgspec.structs.asdict(body) | kept | added))
+
+
+def may_call_person(session: ChatSession) -> bool:
+    """Return whether the bot of a chat replies, so that a person can be called in its place."""
+    return not session.handed_over_at and session.status != "archived" and bool(bot_replies.replying_bot(session))
 
 
 def staff_to_choose(caller: Caller, session: ChatSession) -> list[Row]:
@@ -322,6 +329,11 @@ def _assign(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, 
     return "assigned" if body.assignee else "given_back", "end"
 
 
+def _hand_over(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    bot_replies.call_person(caller, session)
+    return "handed_over", "end"
+
+
 def _snooze(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     try:
         until = layout.times_of(caller).read(body.until)
@@ -340,6 +352,7 @@ ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] =
     "status": _set_status,
     "assign": _assign,
     "snooze": _snooze,
+    "handover": _hand_over,
 }
 
 
