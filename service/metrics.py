@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 SLOT_SIZE = 8192  # numbers in a slot; pages of memory that are never written cost nothing
 BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
+ASSISTANT_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0)  # seconds
 STATUSES = (200, 201, 204, 303, 304, 400, 401, 403, 404, 405, 413, 415, 429, 431, 500, 503)
 UNROUTED = "none"  # the operation label of requests that match no operation
 
@@ -25,7 +26,10 @@ UNROUTED = "none"  # the operation label of requests that match no operation
 GAUGES = IN_FLIGHT, CONNECTIONS, QUEUED, WAITING = range(4)
 PROCESS, STARTS, DEATHS, ENDED_SECONDS, REPORTED_SECONDS = range(4, 9)
 DURATIONS = 9
-OPERATIONS = DURATIONS + len(BUCKETS) + 1
+ASSISTANT_DURATIONS = DURATIONS + len(BUCKETS) + 1
+ASSISTANT_SECONDS = ASSISTANT_DURATIONS + len(ASSISTANT_BUCKETS) + 1
+ASSISTANT_TOKENS, ASSISTANT_REFUSED = ASSISTANT_SECONDS + 1, ASSISTANT_SECONDS + 2
+OPERATIONS = ASSISTANT_REFUSED + 1
 WIDTH = len(STATUSES) + 2  # cells of an operation: one for each status, one for all other statuses, and the seconds
 SECONDS = WIDTH - 1
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")  # per second
@@ -129,6 +133,13 @@ class SharedMetrics:
             cells[row + SECONDS] += seconds
             cells[place] += 1
 
+    def count_assistant(self, seconds: float, tokens: int) -> None:
+        """Count a request to the assistant."""
+        place = sum(seconds > bound for bound in ASSISTANT_BUCKETS)
+        self.add(ASSISTANT_DURATIONS + place)
+        self.add(ASSISTANT_SECONDS, seconds)
+        self.add(ASSISTANT_TOKENS, tokens)
+
     # Reading.
 
     def total(self, cell: int) -> float:
@@ -162,7 +173,10 @@ class SharedMetrics:
             seconds.append(Sample(self.total(row + SECONDS), {"operation": name}))
         yield Family("cx_requests_total", "counter", "Requests answered, by operation and status.", requests)
         yield Family("cx_request_seconds_total", "counter", "Time spent on requests, by operation.", seconds)
-        yield self._durations(sum(sample.value for sample in seconds))
+        help = "Time from the start of a request to its response, without the network."
+        total = sum(sample.value for sample in seconds)
+        yield self._histogram("cx_request_duration_seconds", help, DURATIONS, BUCKETS, total)
+        yield from self._assistant()
         for name, kind, help, cell in (
             ("cx_requests_in_flight", "gauge", "Requests in progress.", IN_FLIGHT),
             ("cx_requests_queued", "gauge", "Requests waiting for a thread.", QUEUED),
@@ -174,14 +188,23 @@ class SharedMetrics:
             yield Family(name, kind, help, [Sample(self.total(cell))])
         yield from self._processes()
 
-    def _durations(self, seconds: float) -> Family:
+    def _assistant(self) -> Iterator[Family]:
+        name, seconds = "cx_assistant_request_duration_seconds", self.total(ASSISTANT_SECONDS)
+        help = "Time of requests to the AI server."
+        yield self._histogram(name, help, ASSISTANT_DURATIONS, ASSISTANT_BUCKETS, seconds)
+        help = "Tokens of requests to the AI server and of its responses."
+        yield Family("cx_assistant_tokens_total", "counter", help, [Sample(self.total(ASSISTANT_TOKENS))])
+        help = "Requests to the AI server that were not made, because an app has reached a limit."
+        yield Family("cx_assistant_refused_total", "counter", help, [Sample(self.total(ASSISTANT_REFUSED))])
+
+    def _histogram(self, name: str, help: str, first: int, bounds: Sequence[float], seconds: float) -> Family:
+        """A histogram whose buckets are the cells from `first` on."""
         samples, below = [], 0.0
-        for place, bound in enumerate((*BUCKETS, "+Inf")):
-            below += self.total(DURATIONS + place)
+        for place, bound in enumerate((*bounds, "+Inf")):
+            below += self.total(first + place)
             samples.append(Sample(below, {"le": bound}, "_bucket"))
         samples += [Sample(seconds, {}, "_sum"), Sample(below, {}, "_count")]
-        help = "Time from the start of a request to its response, without the network."
-        return Family("cx_request_duration_seconds", "histogram", help, samples)
+        return Family(name, "histogram", help, samples)
 
     def _processes(self) -> Iterator[Family]:
         """Figures of the kernel for each process, where available, under the names that all client libraries use."""

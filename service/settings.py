@@ -175,6 +175,10 @@ class Settings:
     )
     assistant_model: str = _setting("", "name of the assistant's model")
     assistant_key: str = _setting("", "API key of the assistant", secret=True)
+    assistant_rate: int = _setting(60, "limit of requests to the assistant for each app in a minute; 0 is no limit")
+    assistant_tokens: int = _setting(
+        0, "limit of tokens of the assistant for each app in a calendar month (UTC); 0 is no limit"
+    )
     smtp: str = _setting(
         "",
         "URL of the server that sends e-mails, such as smtps://user@mail.example, or smtp:// with STARTTLS",

@@ -16,6 +16,8 @@ CONNECT_TIMEOUT = 5.0  # seconds
 TIMEOUT = 30.0  # seconds, for the whole request
 MAX_BYTES = 256 * 1024  # of a response, including its header
 MAX_CHARACTERS = 10_000  # of a reply
+MAX_TOKENS = 10_000_000  # of a request; a higher number in a response is wrong
+BYTES_PER_TOKEN = 4  # estimated, if the response has no number
 ENDPOINT = "/chat/completions"
 CALL_PERSON = "call_person"  # the name of the function that the assistant may call
 TOOLS = (
@@ -36,18 +38,25 @@ class AssistantError(Exception):
     """The assistant has not sent a reply. The text contains no user content, and may be logged.
 
     `is_final`: the same request would fail again. Otherwise `after` is the minimum time until a retry, in milliseconds.
+    `tokens` were used nevertheless.
     """
 
-    def __init__(self, reason: str, *, is_final: bool = False, after: int = 0, status: int = 0) -> None:
+    def __init__(
+        self, reason: str, *, is_final: bool = False, after: int = 0, status: int = 0, tokens: int = 0
+    ) -> None:
         super().__init__(reason)
-        self.is_final, self.after, self.status = is_final, after, status
+        self.is_final, self.after, self.status, self.tokens = is_final, after, status, tokens
 
 
 class Completion(NamedTuple):
-    """The reply of the assistant. The text may be empty if it calls a person."""
+    """The reply of the assistant, and the tokens of the request and the reply.
+
+    The text may be empty if the assistant calls a person.
+    """
 
     text: str
     calls_person: bool = False
+    tokens: int = 0
 
 
 class _Function(Struct):
@@ -69,6 +78,14 @@ class _Choice(Struct):
 
 class _Completion(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
+
+
+class _Usage(Struct):
+    total_tokens: Annotated[int, Meta(gt=0, le=MAX_TOKENS)]
+
+
+class _Used(Struct):
+    usage: _Usage
 
 
 class Assistant:
@@ -95,16 +112,26 @@ class Assistant:
         end_by = time.monotonic() + TIMEOUT
         if may_call_person:
             try:
-                return _completion_in(self._post(request | {"tools": TOOLS}, end_by), may_call_person=True)
+                return self._request(request | {"tools": TOOLS}, end_by, may_call_person=True)
             except AssistantError as error:
                 if error.status not in REFUSING_TOOLS:
                     raise
-        return _completion_in(self._post(request, end_by))
+        return self._request(request, end_by)
 
-    def _post(self, request: dict[str, object], end_by: float) -> bytes:
+    def _request(self, request: dict[str, object], end_by: float, *, may_call_person: bool = False) -> Completion:
+        content = msgspec.json.encode(request)
+        body = self._post(content, end_by)
+        tokens = _tokens_in(body) or (len(content) + len(body)) // BYTES_PER_TOKEN
+        try:
+            return _completion_in(body, may_call_person=may_call_person)._replace(tokens=tokens)
+        except AssistantError as error:
+            error.tokens = tokens
+            raise
+
+    def _post(self, content: bytes, end_by: float) -> bytes:
         limits = Limits(connect=CONNECT_TIMEOUT, total=end_by - time.monotonic(), max_bytes=MAX_BYTES)
         try:
-            with self._server.post(self._path, msgspec.json.encode(request), self._headers, limits) as response:
+            with self._server.post(self._path, content, self._headers, limits) as response:
                 if response.status != 200:
                     reason, after = f"status {response.status}", retry_after(response)
                     is_final = response.status < 500 and response.status not in TEMPORARY_STATUSES
@@ -112,6 +139,14 @@ class Assistant:
                 return response.read(MAX_BYTES)
         except RequestError as error:
             raise AssistantError(str(error)) from None
+
+
+def _tokens_in(body: bytes) -> int:
+    """Returns the number of tokens that a response states; 0 without a plausible one."""
+    try:
+        return msgspec.json.decode(body, type=_Used).usage.total_tokens
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return 0
 
 
 def _completion_in(body: bytes, *, may_call_person: bool = False) -> Completion:

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from service import clock, db
-from service.assistant.client import TIMEOUT, Assistant, AssistantError, Completion
+from service.assistant.client import TIMEOUT, AssistantError, Completion
 from service.assistant.instructions import instructions
+from service.assistant.metering import LimitReached, MeteredAssistant, metered_assistant
 from service.models import PendingReply, bot_replies
+from service.models.audit_log import SERVICE
 from service.models.canned_answers import automatic_reply
 from service.models.inbox import ContextMessage
 from service.queue_worker import QueueWorker, running
@@ -33,7 +35,7 @@ class Worker(QueueWorker[PendingReply]):
 
     name, subject = "assistant", "bot replies"
 
-    def __init__(self, assistant: Assistant | None, stop: threading.Event) -> None:
+    def __init__(self, assistant: MeteredAssistant | None, stop: threading.Event) -> None:
         super().__init__(stop)
         self.assistant = assistant
 
@@ -62,9 +64,10 @@ class Worker(QueueWorker[PendingReply]):
             if not error.is_final and pending.attempts <= len(RETRY_DELAYS):
                 pending.postpone(max(RETRY_DELAYS[pending.attempts - 1], min(error.after, MAX_RETRY_DELAY)))
                 return
-            reply = Completion(automatic_reply(question.session, question.text, question.languages) or "")
-        text, calls_person = reply
-        db.retry_on_conflict(lambda: bot_replies.store_reply(pending, text, calls_person=calls_person))
+            is_spent = isinstance(error, LimitReached) and error.is_budget
+            text = automatic_reply(question.session, question.text, question.languages, only_answers=is_spent) or ""
+            reply = Completion(text, calls_person=is_spent and not text)
+        db.retry_on_conflict(lambda: bot_replies.store_reply(pending, reply.text, calls_person=reply.calls_person))
 
     def request_reply(self, pending: PendingReply, question: bot_replies.Question) -> Completion:
         """Returns the reply of the assistant. Raises AssistantError."""
@@ -72,7 +75,8 @@ class Worker(QueueWorker[PendingReply]):
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
         system = {"role": "system", "content": instructions(question)}
-        return self.assistant.complete([system, *_merged(question.messages)], may_call_person=True)
+        messages = [system, *_merged(question.messages)]
+        return self.assistant.complete(question.session, SERVICE, messages, outcome="reply", may_call_person=True)
 
 
 def _merged(messages: Iterable[ContextMessage]) -> list[dict[str, str]]:
@@ -84,17 +88,10 @@ def _merged(messages: Iterable[ContextMessage]) -> list[dict[str, str]]:
     return [{"role": role, "content": "\n\n".join(message.text for message in group)} for role, group in groups]
 
 
-def assistant_of(settings: Settings) -> Assistant | None:
-    """Returns the configured assistant, if any. Raises ValueError with a sentence for the operator."""
-    if not settings.assistant_url:
-        return None
-    return Assistant(settings.assistant_url, settings.assistant_model, settings.assistant_key)
-
-
 def reply_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
     """A block in which the worker threads run.
 
     Without an assistant there is a thread only if replies are pending, from the time of an earlier assistant.
     """
-    worker = Worker(assistant_of(settings), stop)
+    worker = Worker(metered_assistant(settings), stop)
     return running([worker] * (THREADS if worker.assistant else int(not worker.is_done())), stop)

@@ -9,7 +9,7 @@ from pathlib import Path
 import service.http.application  # noqa: F401
 import service.routes  # noqa: F401 (this and the next are imported before workers fork)
 from service import db, logs, server, updates
-from service.assistant.reply_worker import assistant_of
+from service.assistant.metering import metered_assistant
 from service.auth import first_admin
 from service.branding import branding_of
 from service.commands import Stop, demo
@@ -33,7 +33,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
         raise Stop("--workers and --threads must be at least 1")
     if flags.demo and settings.address.path and not settings.public_url:
         raise Stop("--demo on a Unix socket needs --public-url")
-    assistant_of(settings)  # validates the settings before anything is opened
+    metered_assistant(settings)  # validates the settings before anything is opened
     transports_of(settings)
     branding_of(settings)
     client_address.proxy_network(settings.trusted_proxy)

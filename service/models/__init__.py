@@ -8,6 +8,7 @@ from service.models import assignments, staff  # noqa: F401 (they add to the tab
 from service.models.announcements import Announcement
 from service.models.approvals import Approval
 from service.models.apps import App
+from service.models.assistant_usage import AssistantUsage
 from service.models.audit_log import AuditLog
 from service.models.avatars import Avatar
 from service.models.bot_pictures import BotPicture
@@ -41,6 +42,7 @@ __all__ = [
     "Announcement",
     "App",
     "Approval",
+    "AssistantUsage",
     "AuditLog",
     "Avatar",
     "Bot",
@@ -112,5 +114,6 @@ TABLES: tuple[type[Table], ...] = (
     StoredMail,
     Announcement,
     EndedWebhook,
+    AssistantUsage,
     AuditLog,
 )

@@ -59,6 +59,7 @@ Kind = Literal[
     "answers_imported",
     "assignee_changed",
     "chat_handed_over",
+    "assistant_asked",
     "feedback_changed",
     "imported",
     "purged",

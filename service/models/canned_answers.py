@@ -159,14 +159,16 @@ def words_in(question: str) -> str:
     return " ".join(sorted(responder.tokenize(question)))
 
 
-def automatic_reply(session: ChatSession, text: str, languages: Sequence[str]) -> str | None:
+def automatic_reply(
+    session: ChatSession, text: str, languages: Sequence[str], *, only_answers: bool = False
+) -> str | None:
     """Return the reply of a chat session's bot to a message, or None if the bot does not reply.
 
     It does not reply if there is no bot, if staff replies in its place (its `kind` is not `bot`), if it is not visible
     to customers, or if the text has no letter and no digit. Otherwise there is always a reply: the canned answer whose
     question is most similar to the text or one of its sentences; otherwise a reply from the profile, if the question
     is who the bot is, how or when to reach its staff, or where they are; otherwise that the bot replies automatically
-    and that a person will read the message.
+    and that a person will read the message, or with `only_answers`, None.
 
     `languages` are those of the customer, preferred first, as from `languages_of`; they decide between canned answers
     of equal similarity. Without any, the language of the bot's first canned answer counts.
@@ -193,7 +195,9 @@ def automatic_reply(session: ChatSession, text: str, languages: Sequence[str]) -
         contact=", ".join(filter(None, (email, phone, website))),
         location=", ".join(filter(None, (city, region, country))),
     )
-    return responder.fallback_reply(about, text, languages or [one for one in first_language if one is not None])
+    known_languages = languages or [one for one in first_language if one is not None]
+    reply = responder.profile_reply if only_answers else responder.fallback_reply
+    return reply(about, text, known_languages)
 
 
 def nearest_answers(bot_id: str, text: str, languages: Sequence[str]) -> list[tuple[str, str]]:

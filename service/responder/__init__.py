@@ -160,7 +160,15 @@ def fallback_reply(profile: Profile, text: str, languages: Sequence[str]) -> str
     """
     question = _built_in_question(text, languages)
     phrases = _phrases((*languages, question.language) if question else languages)
-    return (question and _reply_from_profile(question.id, profile, phrases)) or phrases.no_answer
+    return profile_reply(profile, text, languages) or phrases.no_answer
+
+
+def profile_reply(profile: Profile, text: str, languages: Sequence[str]) -> str | None:
+    """Returns a reply from the bot's profile to a question about the bot, in the language of `fallback_reply`."""
+    question = _built_in_question(text, languages)
+    if question is None:
+        return None
+    return _reply_from_profile(question.id, profile, _phrases((*languages, question.language)))
 
 
 def asks_for_person(text: str) -> bool:

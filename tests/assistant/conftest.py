@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from service.assistant.reply_worker import Worker, assistant_of
+from service.assistant.metering import metered_assistant
+from service.assistant.reply_worker import Worker
 from tests.support.fake_ai import fake_server
 
 
@@ -22,4 +23,4 @@ def settings(settings, ai):
 
 @pytest.fixture
 def replier(settings, application):
-    return Worker(assistant_of(settings), threading.Event())
+    return Worker(metered_assistant(settings), threading.Event())

@@ -9,7 +9,7 @@ import ssl
 import pytest
 
 from service.assistant import client
-from service.assistant.client import CALL_PERSON, MAX_BYTES, MAX_CHARACTERS, Assistant, AssistantError, Completion
+from service.assistant.client import CALL_PERSON, MAX_BYTES, MAX_CHARACTERS, Assistant, AssistantError
 from service.http_client import HttpServer
 from tests.support.fake_ai import (
     REPETITIONS,
@@ -122,21 +122,21 @@ def test_function_is_offered_only_where_it_may_be_called(ai):
 @pytest.mark.parametrize(("text", "expected"), [(None, ""), ("", ""), (" I call Ada. ", "I call Ada.")])
 def test_call_of_the_function_calls_a_person(ai, text, expected):
     ai.behave = calls(CALL_PERSON, text=text)
-    assert reply(ai) == Completion(expected, calls_person=True)
+    assert reply(ai)[:2] == (expected, True)
     ai.behave = calls("search", CALL_PERSON, CALL_PERSON, text=text)
     assert reply(ai).calls_person
 
 
 def test_call_of_another_function_is_ignored(ai):
     ai.behave = calls("delete_everything", text="Hello")
-    assert reply(ai) == Completion("Hello")
+    assert reply(ai)[:2] == ("Hello", False)
     ai.behave = calls("delete_everything")
     assert "not a chat completion" in str(failure(ai, ai.behave, may_call_person=True))
 
 
 def test_call_of_a_function_that_was_not_offered_is_ignored(ai):
     ai.behave = calls(CALL_PERSON, text="Hello")
-    assert Assistant(ai.url).complete(HELLO) == Completion("Hello")
+    assert Assistant(ai.url).complete(HELLO)[:2] == ("Hello", False)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_server_without_functions_gets_the_request_without_them(ai, status):
         (sends({"error": {"message": "tools are not supported"}}, status) if refuses else says("Hello"))(handler)
 
     ai.behave = behave
-    assert reply(ai) == Completion("Hello")
+    assert reply(ai)[:2] == ("Hello", False)
     assert ["tools" in request.body for request in ai.requests] == [True, False]
 
 

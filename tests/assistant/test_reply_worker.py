@@ -9,7 +9,8 @@ import pytest
 from service import clock, db, queue_worker
 from service.assistant import client, reply_worker
 from service.assistant.client import CALL_PERSON
-from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker, assistant_of
+from service.assistant.metering import metered_assistant
+from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker
 from service.models import Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, User, bot_replies
 from service.models.audit_log import AuditLog
 from service.models.bot_replies import CONTEXT_CHARACTERS
@@ -376,7 +377,7 @@ def test_log_contains_no_texts_and_no_keys(alice, session, ai, replier, caplog):
 
 def test_only_one_worker_processes_a_message(alice, session, ai, settings):
     send(alice, session, "Hello")
-    results = at_once(4, lambda _: Worker(assistant_of(settings), threading.Event()).run_once())
+    results = at_once(4, lambda _: Worker(metered_assistant(settings), threading.Event()).run_once())
     assert sorted(results) == [False, False, False, True]
     assert (len(ai.requests), answers(alice, session)) == (1, ["I am the assistant."])
 
@@ -385,7 +386,7 @@ def test_workers_process_different_messages(alice, shop, bot, ai, settings):
     sessions = [ChatSession.create(app_id=shop.id, user_id=alice.user.id, bot_id=bot.id) for _ in range(4)]
     for number, session in enumerate(sessions):
         send(alice, session, f"Number {number}")
-    results = at_once(4, lambda _: Worker(assistant_of(settings), threading.Event()).run_once())
+    results = at_once(4, lambda _: Worker(metered_assistant(settings), threading.Event()).run_once())
     assert (results, len(ai.requests)) == ([True] * 4, 4)
     assert [len(answers(alice, session)) for session in sessions] == [1] * 4
 

@@ -580,6 +580,7 @@ class TestActions:
         tested_below = {"install_replaced"}  # written together with a login
         elsewhere = {"backup_created", "backup_downloaded", "backup_deleted"}  # tests/console/test_backups.py
         elsewhere |= {"branding_changed"}  # tests/console/test_branding.py
+        elsewhere |= {"assistant_asked"}  # tests/assistant/test_usage.py
         elsewhere |= {"email_verified", "password_reset"}  # tests/routes/test_account_mail.py
         elsewhere |= {"push_topic_renewed", "push_topic_ended"}  # tests/outbox/test_ntfy.py
         elsewhere |= {"webhook_ended", "webhook_enabled"}  # tests/outbox/test_webhooks.py

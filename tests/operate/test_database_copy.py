@@ -22,6 +22,7 @@ from service.models import (
     Announcement,
     App,
     Approval,
+    AssistantUsage,
     AuditLog,
     Avatar,
     Bot,
@@ -111,6 +112,7 @@ def fill(where: str, folder: Path) -> None:
     Delivery.create(channel="email", kind="login", user_id=sample_data.ALICE, due_at=clock.now())
     StoredMail.create(user_id=sample_data.ALICE, address="alice@example.com", subject="Hello", content="Hello")
     Announcement.create(app_id=sample_data.SHOP, title="News")
+    AssistantUsage.create(app_id=sample_data.SHOP, month="2026-11")
     ClockState.record()
     StoredBranding.create(id=1, name="Shop", accent="#0b6e5f", logo="AAAA")
 
@@ -311,6 +313,7 @@ SINGLE = (
     PushTopic,
     PendingReply,
     AuditLog,
+    AssistantUsage,
     ClockState,
     StoredBranding,
     ReadMarker,

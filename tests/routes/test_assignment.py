@@ -8,8 +8,10 @@ import pytest
 
 from service import updates
 from service.assistant.client import Assistant, AssistantError, Completion
+from service.assistant.metering import MeteredAssistant
 from service.assistant.reply_worker import Worker
 from service.models import BotAnswer, ChatSession, PendingReply
+from service.models.assistant_usage import UsageLimits
 from service.models.users import User
 from service.operate import import_export
 from tests.support.bot_replies import OPENING, answers
@@ -215,6 +217,10 @@ class FakeAssistant(Assistant):
         return Completion("I am the assistant.")
 
 
+def metered(assistant):
+    return MeteredAssistant(assistant, UsageLimits())
+
+
 class TestRepliesOfTheAssistant:
     @pytest.fixture
     def settings(self, settings):
@@ -230,7 +236,7 @@ class TestRepliesOfTheAssistant:
         assign(agent, session, agent.user.id)
         if back:
             assign(agent, session, None)
-        assert not Worker(FakeAssistant(pytest.fail), threading.Event()).run_once()
+        assert not Worker(metered(FakeAssistant(pytest.fail)), threading.Event()).run_once()
         assert answers(alice, session) == []
 
     @pytest.mark.parametrize("error", [None, AssistantError("no", is_final=True), AssistantError("no")])
@@ -241,7 +247,7 @@ class TestRepliesOfTheAssistant:
             if back:
                 assign(agent, session, None)
 
-        assert Worker(FakeAssistant(take_over, error), threading.Event()).run_once()
+        assert Worker(metered(FakeAssistant(take_over, error)), threading.Event()).run_once()
         assert (answers(alice, session), PendingReply.select().count()) == ([], 0)
 
     def test_are_not_requested_while_the_chat_is_assigned(self, alice, agent, session):
@@ -250,7 +256,7 @@ class TestRepliesOfTheAssistant:
         assert PendingReply.select().count() == 0
         assign(agent, session, None)
         send(alice, session, QUESTION)
-        assert Worker(FakeAssistant(lambda: None), threading.Event()).run_once()
+        assert Worker(metered(FakeAssistant(lambda: None)), threading.Event()).run_once()
         assert answers(alice, session) == ["I am the assistant."]
 
 

@@ -31,6 +31,7 @@ from service.db.migrations import (
     step_21,
     step_22,
     step_23,
+    step_24,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -60,6 +61,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_21.STATEMENTS,
     step_22.STATEMENTS,
     step_23.STATEMENTS,
+    step_24.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist
