@@ -10,7 +10,8 @@ main.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post") return;
   event.preventDefault();
-  if (form.elements.number) send(form, event.submitter);
+  if (event.submitter?.matches("[data-suggest]")) suggest(form, event.submitter);
+  else if (form.elements.number) send(form, event.submitter);
   else if (!form.dataset.submitted) submitAction(form, event.submitter);
 });
 
@@ -280,6 +281,20 @@ async function submitAction(form, button) {
   updateAddress(page);
   form.replaceWith(page.querySelector(".composer"));
   composerField()?.focus({ preventScroll: true });
+}
+
+// Adds a draft of the assistant to the text, which may change meanwhile.
+async function suggest(form, button) {
+  const body = new URLSearchParams(new FormData(form, button));
+  body.set("text", "");
+  button.disabled = true;
+  const { page, error } = await post(button.getAttribute("formaction"), body);
+  button.disabled = false;
+  const field = composerField();
+  if (error || !field) return;
+  field.value = [field.value, page.querySelector(".composer textarea").value].filter(Boolean).join("\n\n");
+  saveText();
+  field.focus();
 }
 
 function updateAddress(page) {

@@ -103,13 +103,15 @@ class Assistant:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         self._headers |= {"Authorization": f"Bearer {key}"} if key else {}
 
-    def complete(self, messages: Sequence[dict[str, str]], *, may_call_person: bool = False) -> Completion:
+    def complete(
+        self, messages: Sequence[dict[str, str]], *, may_call_person: bool = False, timeout: float | None = None
+    ) -> Completion:
         """Returns the reply to messages, each with a `role` and a `content`. Raises AssistantError.
 
         If the server refuses the function by which the assistant calls a person, the request is repeated without it.
         """
         request: dict[str, object] = {"messages": messages} | ({"model": self._model} if self._model else {})
-        end_by = time.monotonic() + TIMEOUT
+        end_by = time.monotonic() + (timeout or TIMEOUT)
         if may_call_person:
             try:
                 return self._request(request | {"tools": TOOLS}, end_by, may_call_person=True)

@@ -1,17 +1,34 @@
 """The instructions to the assistant: the bot, its app and profile, the customer, and prepared answers. Nothing else."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from service.models.bot_replies import Question
 from service.models.bots import Bot
 
+FOR_BOT = "You are {name}, and talk with a customer in a chat."
+FOR_STAFF = (
+    "You draft the next message of a member of the staff of {app}, who talks with a customer in a chat. A person reads"
+    " the draft, and may change it. Write the message only, without an introduction and without quotation marks."
+)
 MAX_PROFILE = 16 * 1024  # bytes in UTF-8; those of the prepared answers are limited where they are read
 
 
-def instructions(question: Question) -> str:
-    """Returns the system message for a question."""
+def messages_to_assistant(question: Question, *, for_staff: bool = False) -> list[dict[str, str]]:
+    """Returns the instructions and the messages of a question in the format of the assistant.
+
+    Consecutive messages with the same role become one, since many models require alternating roles.
+    """
+    groups = itertools.groupby(question.messages, key=lambda message: message.role)
+    merged = [{"role": role, "content": "\n\n".join(message.text for message in group)} for role, group in groups]
+    return [{"role": "system", "content": instructions(question, for_staff=for_staff)}, *merged]
+
+
+def instructions(question: Question, *, for_staff: bool = False) -> str:
+    """Returns the system message for a question, to which the bot replies, or staff with a draft of the assistant."""
     bot, app = question.bot, question.app.name
-    lines = [f"You are {' of '.join(filter(None, (bot.name or 'the bot', app)))}, and talk with a customer in a chat."]
+    name = " of ".join(filter(None, (bot.name or "the bot", app)))
+    lines = [FOR_STAFF.format(app=app or "a shop") if for_staff else FOR_BOT.format(name=name)]
     lines.append(_within("\n".join(_profile(bot)), MAX_PROFILE))
     if question.first_name:
         lines.append(f"The first name of the customer is {question.first_name}.")

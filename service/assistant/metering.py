@@ -1,5 +1,6 @@
 """Requests to the assistant within the limits of an app, counted in its usage, the audit log and the metrics."""
 
+import functools
 import time
 from collections.abc import Sequence
 
@@ -34,6 +35,7 @@ class MeteredAssistant:
         *,
         outcome: Outcome,
         may_call_person: bool = False,
+        timeout: float | None = None,
     ) -> Completion:
         """Returns the reply to messages about a chat session. Raises AssistantError.
 
@@ -46,7 +48,7 @@ class MeteredAssistant:
         started, tokens = time.monotonic(), 0
         result: Outcome = "error"
         try:
-            completion = self._assistant.complete(messages, may_call_person=may_call_person)
+            completion = self._assistant.complete(messages, may_call_person=may_call_person, timeout=timeout)
             tokens, result = completion.tokens, "handover" if completion.calls_person else outcome
             return completion
         except AssistantError as error:
@@ -57,6 +59,7 @@ class MeteredAssistant:
             retry_on_conflict(lambda: AssistantUsage.record(session, actor_id, tokens, result))
 
 
+@functools.lru_cache(1)  # so that the certificates of the host are read once
 def metered_assistant(settings: Settings) -> MeteredAssistant | None:
     """Returns the configured assistant, if any. Raises ValueError with a sentence for the operator."""
     if not settings.assistant_url:

@@ -4,20 +4,17 @@ Each pending message is tried several times, with growing delays. If all attempt
 answer or its fallback reply, so that every message gets a reply.
 """
 
-import itertools
 import logging
 import threading
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from service import clock, db
 from service.assistant.client import TIMEOUT, AssistantError, Completion
-from service.assistant.instructions import instructions
+from service.assistant.instructions import messages_to_assistant
 from service.assistant.metering import LimitReached, MeteredAssistant, metered_assistant
 from service.models import PendingReply, bot_replies
 from service.models.audit_log import SERVICE
 from service.models.canned_answers import automatic_reply
-from service.models.inbox import ContextMessage
 from service.queue_worker import QueueWorker, running
 from service.settings import Settings
 
@@ -74,18 +71,8 @@ class Worker(QueueWorker[PendingReply]):
         age = clock.now() - clock.ulid_time(pending.message_id)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
-        system = {"role": "system", "content": instructions(question)}
-        messages = [system, *_merged(question.messages)]
+        messages = messages_to_assistant(question)
         return self.assistant.complete(question.session, SERVICE, messages, outcome="reply", may_call_person=True)
-
-
-def _merged(messages: Iterable[ContextMessage]) -> list[dict[str, str]]:
-    """Returns messages in the format of the assistant.
-
-    Consecutive messages with the same role become one, since many models require alternating roles.
-    """
-    groups = itertools.groupby(messages, key=lambda message: message.role)
-    return [{"role": role, "content": "\n\n".join(message.text for message in group)} for role, group in groups]
 
 
 def reply_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:

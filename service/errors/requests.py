@@ -90,6 +90,13 @@ class RateLimited(ApiError):
         super().__init__(detail, headers={"Retry-After": str(max(1, seconds))})
 
 
+class AssistantLimitReached(ApiError):
+    """This app has used the assistant as much as it may."""
+
+    status = 429
+    code = "assistant_limit_reached"
+
+
 class HeadersTooLarge(ApiError):
     """The header of the request is too large."""
 
@@ -113,6 +120,13 @@ class StorageUnavailable(ApiError):
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail, headers={"Retry-After": str(self.retry_after)})
+
+
+class AssistantUnavailable(ApiError):
+    """The assistant has not replied; try again."""
+
+    status = 503
+    code = "assistant_unavailable"
 
 
 class Busy(StorageUnavailable):

@@ -149,6 +149,12 @@ class FeedNotFound(NotFound):
     code = "feed_not_found"
 
 
+class AssistantNotConfigured(NotFound):
+    """This service has no assistant."""
+
+    code = "assistant_not_configured"
+
+
 class PushUnavailable(NotFound):
     """This service sends no push notifications."""
 

@@ -46,7 +46,7 @@ class PlannedReply(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A message to which the assistant is to reply, with its context."""
+    """A message to which the assistant is to reply, with its context; `bot` has no name if there is none."""
 
     session: ChatSession
     app: App
@@ -134,11 +134,24 @@ def question(pending: PendingReply) -> Question | None:
     bot = replying_bot(session)
     if message is None or bot is None or not message.plain_text or is_left_to_staff(session.id):
         return None
-    messages = _newest_within_limit(inbox.context(session, CONTEXT_MESSAGES).messages)
-    text, languages = message.plain_text, pending.languages.split()
+    messages = inbox.context(session, CONTEXT_MESSAGES).messages
+    return _question(session, bot, message.plain_text, messages, pending.languages.split())
+
+
+def question_to_staff(session: ChatSession) -> Question | None:
+    """Return the newest message of a customer as a question to which staff reply; None if there is no text."""
+    context = inbox.context(session, CONTEXT_MESSAGES)
+    text = next((message.text for message in reversed(context.messages) if message.role == "user"), "")
+    bot = session.bot_id and Bot.find(session.bot_id)
+    return _question(session, bot or Bot(), text, context.messages, context.languages) if text else None
+
+
+def _question(
+    session: ChatSession, bot: Bot, text: str, messages: list[ContextMessage], languages: list[str]
+) -> Question:
     first_name = " ".join(User.get_by_id(session.user_id).first_name.split())
-    answers = nearest_answers(bot.id, text, languages)
-    return Question(session, App.get_by_id(session.app_id), bot, text, messages, languages, first_name, answers)
+    answers, app = nearest_answers(bot.id, text, languages), App.get_by_id(session.app_id)
+    return Question(session, app, bot, text, _newest_within_limit(messages), languages, first_name, answers)
 
 
 def store_reply(pending: PendingReply, text: str, *, calls_person: bool = False) -> bool:

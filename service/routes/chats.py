@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from service import clock
 from service.api.operations import Routes
 from service.api.parameter_types import Cursor
+from service.assistant import suggestions
 from service.db import Page
 from service.errors import (
     AlreadyAssigned,
@@ -24,6 +25,7 @@ from service.models.callers import Caller
 from service.models.chats import STATUSES, check_status
 from service.models.inbox import Context, SessionOverview
 from service.models.session_filters import OWN, UNASSIGNED, SessionFilters, check_assignee
+from service.settings import Settings
 
 routes = Routes("Chat sessions and messages", scope="chats")
 
@@ -107,6 +109,12 @@ class Snooze(Struct):
     ]
 
 
+class Suggestion(Struct):
+    """A draft of a message."""
+
+    text: str
+
+
 class Status(Struct):
     """The status of a chat session."""
 
@@ -174,6 +182,18 @@ def hand_over_chat_session(caller: Caller, session: ChatSession) -> SessionOverv
     """Call a person into a chat session; its bot does not reply until the chat is given back or ends."""
     bot_replies.call_person(caller, session)
     return inbox.overview(caller, session.id)
+
+
+@routes.post(
+    "/chats/{id}/suggestion",
+    statuses=(200, 400, 401, 403, 404, 429, 503),
+    extension=True,
+    runs="slow",
+    errors=suggestions.ERRORS,
+)
+def suggest_reply(caller: Caller, session: ChatSession, settings: Settings) -> Suggestion:
+    """Get a draft of a reply by the assistant; nothing is sent (staff only)."""
+    return Suggestion(suggestions.suggest(caller, session, settings))
 
 
 @routes.put(

@@ -457,6 +457,7 @@ class TestForms:
             "change_picture",
             "change_bot_picture",
             "attach_image",
+            "suggest_text",
             "give_feedback",
             "change_logo",
             "change_push_address",

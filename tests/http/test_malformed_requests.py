@@ -329,12 +329,14 @@ def test_original_requests_are_valid(sample_service: SampleService) -> None:
         "renew_push_topic": 404,
         "show_push_address": 404,
         "change_push_address": 404,
+        "suggest_reply": 404,
+        "suggest_text": 404,
         "change_backups": 404,
         "download_backup": 404,
         **dict.fromkeys(("show_verification", "verify_email", "show_unsubscription", "unsubscribe_user"), 400),
         **dict.fromkeys(("show_new_password", "set_new_password", "request_new_password"), 400),
         **dict.fromkeys(("show_forgotten_password", "request_email_verification"), 404),
-    }  # codes and links are valid only once, and there are an admin, no backup and no e-mail
+    }  # codes and links are valid only once, and there are an admin, no backup, no e-mail and no AI
     for request in sample_service.installation.requests():
         with rolled_back(request.operation.name):
             status = sample_service.send(request).status

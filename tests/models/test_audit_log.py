@@ -680,7 +680,9 @@ REFUSED = {
     "download_backup",
     "renew_push_topic",
     "change_push_address",
-}  # invalid there without a form, a link, a backup or a push server; ACTIONS and the tests of these have them
+    "suggest_reply",
+    "suggest_text",
+}  # invalid there without a form, a link, a backup, a push server or an AI; ACTIONS and the tests of these have them
 NOT_AUDITED = {  # operations that change no permissions
     *(
         "authorize_device",

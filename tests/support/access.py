@@ -161,6 +161,9 @@ ROWS = Rows(
         "pin_message": Row(STAFF_OR_400, "chats", "alice", message="plain"),
         "unpin_message": Row(STAFF_OR_400, "chats", "alice"),
         "list_pinned_messages": Row(STAFF_OR_400, "chats:read"),
+        "suggest_reply": Row(
+            roles(FORBIDDEN, agent=(404, "assistant_not_configured"), admin=(404, "assistant_not_configured")), "chats"
+        ),
         "hand_over_chat_session": Row(STAFF_OR_403, "chats", "alice and other staff"),
         "snooze_chat_session": Row(APP_STAFF, "chats", "alice", {"until": "2099-01-01T09:00:00Z"}),
         "assign_chat_session": Row(APP_STAFF, "chats", "alice", {"user_id": "{caller}"}),
@@ -343,6 +346,11 @@ ROWS = Rows(
         "show_picture": Row(roles(200), "console:read", query=AS_ALICE),
         "attach_image": Row(
             STAFF_OR_403, "console", "alice", {**IMAGE, "act": "send", "csrf_token": "{console}", **HERS}, AS_ALICE
+        ),
+        "suggest_text": Row(
+            {**STAFF_OR_403, "alice": 403, "agent": 404, "admin": 404},  # without an assistant
+            "console",
+            body={"act": "send", "csrf_token": "{console}"},
         ),
         "show_image": Row(STAFF_OR_403, "console:read"),
         "show_push_address": Row(roles(404), "console:read", query=AS_ALICE),

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from service import clock, db, pictures, updates
 from service.api.operations import KIB, Routes
 from service.api.parameter_types import BINARY, Cursor, File, FileContent, HtmlPage, Redirect, RequestInfo, Upload
+from service.assistant import suggestions
 from service.console import display_names, layout, messages
 from service.console.chat_list import ChatListQuery, read_chat_list, status_choices
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUlid, OptionalUuid, Row
@@ -154,12 +155,14 @@ def show_search(caller: Caller, query: SearchQuery) -> HtmlPage:
 
 
 @routes.get("/console/chats/{id}", statuses=(200, 400, 401, 403, 404))
-def show_chat(caller: Caller, session: ChatSession, query: ChatQuery) -> HtmlPage:
+def show_chat(caller: Caller, session: ChatSession, query: ChatQuery, settings: Settings) -> HtmlPage:
     """Show a chat session and its messages."""
-    return chat_page(caller, session, query)
+    return chat_page(caller, session, query, settings)
 
 
-def chat_page(caller: Caller, session: ChatSession, query: ChatQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+def chat_page(
+    caller: Caller, session: ChatSession, query: ChatQuery, settings: Settings, failure: FormFailure = NO_FAILURE
+) -> HtmlPage:
     """Return the page of a chat."""
     form_values = failure.values
     if form_values:  # after an error, the form keeps its values
@@ -209,6 +212,7 @@ def chat_page(caller: Caller, session: ChatSession, query: ChatQuery, failure: F
         statuses=STATUSES,
         is_staff=caller.is_staff(session.app_id),
         may_call_person=may_call_person(session),
+        suggests=bool(settings.assistant_url),
         staff=staff_to_choose(caller, session),
         next_morning=f"{times.field(clock.timestamp(clock.now() + clock.DAY))[:10]}T09:00",
         chat_address=functools.partial(chat_address, session, query),
@@ -238,7 +242,9 @@ def change_chat(
     max_body=6 * 1024 * KIB,
 )
 @layout.form_handler(chat_page, ChatQuery)
-def attach_image(caller: Caller, session: ChatSession, query: ChatQuery, body: AttachForm) -> HtmlPage:
+def attach_image(
+    caller: Caller, session: ChatSession, query: ChatQuery, body: AttachForm, settings: Settings
+) -> HtmlPage:
     """Upload a picture, and show the chat with the picture in the composer."""
     ids = attached_images(body)
     if len(ids) >= MESSAGE_LIMIT:
@@ -248,12 +254,28 @@ def attach_image(caller: Caller, session: ChatSession, query: ChatQuery, body: A
     picture = EncodedPicture.of(pictures.make_picture(body.image))
     added = {f"image_{len(ids) + 1}": MessageImage.upload(caller, session, picture).id}
     kept = {f"image_{number}": id for number, id in enumerate(ids, 1)}
-    return chat_page(caller, session, query, FormFailure(values=msgspec.structs.asdict(body) | kept | added))
+    return chat_page(caller, session, query, settings, FormFailure(values=msgspec.structs.asdict(body) | kept | added))
 
 
 def may_call_person(session: ChatSession) -> bool:
     """Return whether the bot of a chat replies, so that a person can be called in its place."""
     return not session.handed_over_at and session.status != "archived" and bool(bot_replies.replying_bot(session))
+
+
+@routes.post(
+    "/console/chats/{id}/suggestion",
+    statuses=(200, 400, 401, 403, 404, 429, 503),
+    max_body=256 * KIB,
+    errors=suggestions.ERRORS,
+)
+@layout.form_handler(chat_page, ChatQuery)
+def suggest_text(
+    caller: Caller, session: ChatSession, query: ChatQuery, body: ChatForm, settings: Settings
+) -> HtmlPage:
+    """Show the chat with a draft of the assistant in the composer, below its text (staff only)."""
+    texts = layout.clean_text(body.text), suggestions.suggest(caller, session, settings)
+    values = msgspec.structs.asdict(body) | {"text": "\n\n".join(filter(None, texts))}
+    return chat_page(caller, session, query, settings, FormFailure(values=values))
 
 
 def staff_to_choose(caller: Caller, session: ChatSession) -> list[Row]:
