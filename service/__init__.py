@@ -33,7 +33,7 @@
     http/          application, middleware, decoding, pagination, responses
     client         the reference command-line client; uses the HTTP API only
     queue_worker   threads that process the tasks of a queue in the database
-    assistant/     the AI: its client, and the worker that asks it for replies
+    assistant/     the AI: its client, the limits of apps, replies and drafts
     outbox/        delivers e-mails, push notifications and webhooks
     timer          the thread that reopens snoozed chat sessions
     server/        the HTTP server: parser, connections, group commit, event loop, workers

@@ -1,1 +1,1 @@
-"""The client of the configured AI server, and the worker that requests replies from it."""
+"""The client of the configured AI server, the limits of apps, and what is requested from it: replies, and drafts."""
