@@ -163,6 +163,11 @@ def ulid(at: int | None = None, *, after: str = "") -> str:
     return text
 
 
+def first_ulid(at: int) -> str:
+    """The smallest ULID with a time in milliseconds."""
+    return str(ULID.from_int(at << 80))
+
+
 def read_ulid(text: str) -> str:
     """A ULID in upper case. Raises ValueError for other notations."""
     upper = text.upper()

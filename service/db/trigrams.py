@@ -56,7 +56,7 @@ def read_matches(
             database.execute_sql(f"SELECT count(*) FROM ({found})", (expression, number)).fetchone()[0] == number
         )
 
-    (rows,) = database.execute_sql(f"SELECT max(number) FROM {table}_number").fetchone()  # including deleted ones
+    (rows,) = database.execute_sql(f'SELECT max(number) FROM "{table}_number"').fetchone()  # including deleted ones
     few = min(math.isqrt((rows or 0) * (COVERED if covered else NOT_COVERED)), MAX_CANDIDATES)
     if not has_candidates(few + 1):
         return read(expression)
@@ -79,5 +79,5 @@ def is_match(table: type[peewee.Model], expression: object) -> peewee.NodeList:
     """The condition that a row of a table is a candidate for a match expression."""
     name = table._meta.table_name
     numbers = f"SELECT rowid FROM {name}_trigrams WHERE {name}_trigrams MATCH "
-    rows = f"IN (SELECT {name}_id FROM {name}_number WHERE number IN ({numbers}"
+    rows = f'IN (SELECT {name}_id FROM "{name}_number" WHERE number IN ({numbers}'
     return peewee.NodeList((primary_key(table), peewee.SQL(rows), expression, peewee.SQL("))")))

@@ -91,7 +91,7 @@ class StoredMail(Table):
     @classmethod
     def delete_old(cls) -> int:
         """Delete the e-mails that are older than LIFETIME. Return their number."""
-        old = [id for (id,) in _before(clock.ulid(clock.now() - LIFETIME)).rows()]
+        old = [id for (id,) in _before(clock.first_ulid(clock.now() - LIFETIME)).rows()]
         return int(cls.delete().where(cls.id.in_(old)).execute()) if old else 0
 
 

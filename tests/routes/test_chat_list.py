@@ -64,6 +64,7 @@ def test_a_session_has_these_members(alice, session, bot):
             "assignee_id": None,
             "assignee_name": "",
             "snoozed_until": None,
+            "handed_over_at": None,
             "last_message": None,
         }
     ]

@@ -3,8 +3,6 @@
 import base64
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +23,6 @@ from tests.support.images import PICTURE, get_image, images_of, send_images, sto
 from tests.support.installation import flags_of
 from tests.support.messages import chat_notifications, edit
 from tests.support.observe import nothing_changes
-from tests.support.paths import ROOT
 from tests.support.pictures import BLUE, GREEN, RED, SECRET, is_like, look, plain, webp_chunks
 from tests.support.sample_data import UNKNOWN_ID
 from tests.support.server_process import json_lines
@@ -34,14 +31,6 @@ pytestmark = pytest.mark.database
 
 LIMIT = 5_242_880
 WIDE = made.save(plain(3000, 1500, RED), "PNG")
-
-MEASURE = """
-import resource, sys
-from service import pictures
-for path in sys.argv[2:]:
-    getattr(pictures, sys.argv[1])(open(path, "rb").read())
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
 
 
 def text_of_content(data: dict[str, Any]) -> Any:
@@ -122,18 +111,6 @@ class TestPictures:
         raw = made.save(plain(2_500, 1_250, (200, 100, 50, opacity), "RGBA"), "PNG")
         picture = Image.open(io.BytesIO(pictures.make_picture(raw).content))
         assert (picture.mode, picture.size) == (mode, (side, side // 2))
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("function", ["make_avatar", "make_picture"])
-    @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
-    def test_need_little_more_memory_than_their_pixels(self, tmp_path, function, kind):
-        def peak(width: int, height: int) -> int:
-            path = tmp_path / f"{width}x{height}"
-            Image.new("RGBA", (width, height), (200, 100, 50, 99)).save(path, kind)
-            command = [sys.executable, "-c", MEASURE, function, str(path)]
-            return 1024 * int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
-
-        assert peak(4_000, 3_000) - peak(8, 8) < 1.6 * 4 * 4_000 * 3_000
 
 
 class TestUpload:

@@ -122,7 +122,7 @@ LARGEST: dict[str, dict[str, Any]] = {
 def large_picture() -> bytes:
     """Return a small file that takes long to decode."""
     stream = io.BytesIO()
-    Image.new("1", (3990, 3990)).save(stream, "PNG", optimize=True)
+    Image.new("1", (3500, 3500)).save(stream, "PNG", optimize=True)
     return stream.getvalue()
 
 
