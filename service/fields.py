@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 import peewee
 from msgspec import Meta
 
@@ -270,7 +271,7 @@ class JsonAsBytes(JsonText):
         items = [] if value is None else as_bytes(value)
         if self.max_length and len(items) > self.max_length:
             raise ValueError(f"expected at most {self.max_length} bytes of JSON")
-        return compact_json(items)
+        return msgspec.json.encode(items).decode()  # as compact_json, which is slower
 
 
 class TimestampFlag:
@@ -322,8 +323,8 @@ def as_bytes(value: JsonValue) -> list[int]:
 
     Raises ValueError for integers beyond 64 bits.
     """
-    if isinstance(value, list) and all(type(item) is int for item in value):
-        if any(not -(2**63) <= item < 2**63 for item in value):
+    if isinstance(value, list) and {*map(type, value)} <= {int}:
+        if value and not -(2**63) <= min(value) <= max(value) < 2**63:
             raise ValueError("expected signed 64-bit integers")
         return value
     return list(compact_json(value).encode())

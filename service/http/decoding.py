@@ -37,8 +37,16 @@ def read_json(raw: bytes) -> JsonObject:
     """The JSON object in a body. Raises InvalidJson, or InvalidBody with the path of the invalid member."""
     if not raw.strip():
         raise InvalidBody("$: expected object, got nothing")
+    value = read_value(raw)
+    if not isinstance(value, dict):
+        raise InvalidBody("$: expected object")
+    return value
+
+
+def read_value(raw: bytes) -> JsonValue:
+    """The value of a JSON text. Raises InvalidJson."""
     try:
-        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value: JsonValue = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise InvalidJson(f"The body is not UTF-8: byte {error.start}.") from None
     except RecursionError:
@@ -48,8 +56,6 @@ def read_json(raw: bytes) -> JsonObject:
     except ValueError:  # Python limits the digits of an integer
         raise InvalidJson("The body contains an integer with thousands of digits.") from None
     _check(value)
-    if not isinstance(value, dict):
-        raise InvalidBody("$: expected object")
     return value
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 
+import msgspec
 import peewee
 from msgspec import Raw
 
@@ -69,7 +70,7 @@ class Notification(Owned, Table):
     def from_import(cls, given: dict[str, SqlValue]) -> dict[str, SqlValue]:
         """Return the message that the payload names."""
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # any JSON
-            payload = json.loads(bytes(json.loads(given["payload"])))
+            payload = json.loads(bytes(msgspec.json.decode(given["payload"])))
             return {"message_id": clock.read_ulid(payload["message_id"])}
         return {}
 

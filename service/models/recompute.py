@@ -5,7 +5,7 @@ from collections.abc import Collection
 import peewee
 
 from service import clock
-from service.db import Order, Query, Row, Table, compiled, literal, pad_values
+from service.db import Order, Query, Table, compiled, literal, pad_values
 from service.fields import Column
 from service.models.assignments import valid_assignee
 from service.models.chats import ChatSession
@@ -22,25 +22,25 @@ def sessions_of(table: type[Table], identifiers: Collection[str]) -> set[str]:
     """Return the chat sessions to recompute after rows of a table changed."""
     if table is ChatSession:
         return set(identifiers)
+    if table not in (Message, MessageImage, Notification, User) or not identifiers:
+        return set()
+    return {session for (session,) in _sessions_of(*pad_values([*identifiers]), table=table).rows()}
+
+
+@compiled
+def _sessions_of(*identifiers: str, table: type[Table]) -> Query:
     messages: Collection[str] | Query = identifiers
     if table is Notification:
         messages = Notification.select(Notification.message_id).where(Notification.id.in_(identifiers))
     elif table is User:  # a user who is no longer staff loses the notifications of notes
         notified = Notification.select(Notification.message_id).where(Notification.user_id.in_(identifiers))
         messages = Message.select(Message.id).where(Message.id.in_(notified), Message.is_private)
-        assigned = ChatSession.select(ChatSession.id).where(ChatSession.assignee_id.in_(identifiers)).tuples()
-        return {session for (session,) in [*assigned, *_sessions_with(messages)]}
     elif table is MessageImage:
         messages = MessageImage.select(MessageImage.message_id).where(MessageImage.id.in_(identifiers))
-    elif table is not Message:
-        return set()
-    return {session for (session,) in _sessions_with(messages)}
-
-
-def _sessions_with(messages: Collection[str] | Query) -> list[Row]:
-    """Return the chat sessions of some messages."""
-    rows: Query = Message.select(Message.chat_session_id).where(Message.id.in_(messages)).distinct().tuples()
-    return list(rows)
+    found = Message.select(Message.chat_session_id).where(Message.id.in_(messages))
+    if table is not User:
+        return found.distinct()
+    return found | ChatSession.select(ChatSession.id).where(ChatSession.assignee_id.in_(identifiers))
 
 
 def recompute(session_ids: Collection[str]) -> None:

@@ -9,11 +9,13 @@ import bisect
 import contextlib
 import errno
 import functools
+import os
 import re
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,22 +23,22 @@ import msgspec
 import peewee
 
 from service import db
-from service.api.schemas import convert
-from service.auth.passwords import hash_password
 from service.db import Query, Row
-from service.errors import BadRequest, InvalidBody
-from service.fields import Column, SqlValue, TimestampFlag, members, primary_key
-from service.http.decoding import read_json
+from service.errors import BadRequest
+from service.fields import Column, SqlValue, primary_key
 from service.models import RECORDS, AuditLog, Avatar, Bot, FeedbackScreenshot, Message, User
 from service.models.audit_log import OPERATOR
 from service.models.recompute import recompute, sessions_of
+from service.operate import import_lines
 
 MAX_ERRORS = 20
 BATCH_SIZE = 500  # rows
+LINES_AHEAD = 16  # lines that are read before the next is written, so that several passwords are hashed at a time
 
 _IDENTIFIER = re.compile(rb'"id"\s*:\s*"([0-9A-Za-z-]{26,36})"')
 
 Progress = Callable[[int], None]
+ReadRow = Callable[[], tuple[str, list[SqlValue]]]  # the kind and the row of a line
 
 
 class Record(msgspec.Struct, array_like=True):
@@ -189,11 +191,10 @@ def _check(
     paths: Iterable[Path | None], spool: BinaryIO, references: _References, report: Report, progress: Progress
 ) -> None:
     """Checks all lines. Writes their records to the spool, collects their references, and reports errors."""
-    for number, (location, raw) in enumerate(_lines(paths)):
+    for number, location, raw, read_row in _read_ahead(paths):
         try:
-            if raw.strip():
-                kind, values = _read(raw)
-                row = _row(kind, values)
+            kind, row = read_row()
+            if kind:
                 spool.write(msgspec.json.encode(Record(number, location, len(raw), kind, row)) + b"\n")
                 references.add(kind, row)
         except (BadRequest, ValueError) as error:
@@ -202,69 +203,35 @@ def _check(
         progress(len(raw))
 
 
-def _read(raw: bytes) -> tuple[str, dict[str, SqlValue]]:
-    """Returns the kind of a record and its members. Raises BadRequest with the path of the error."""
-    try:
-        record = read_json(raw)
-    except BadRequest as error:
-        reason = str(error).removeprefix("The body ")
-        raise BadRequest(reason if reason.startswith("$") else f"$: {reason}") from None
-    if len(record) != 1 or next(iter(record)) not in RECORDS:
-        raise BadRequest(f"$: expected one member that names the kind of record: {', '.join(RECORDS)}")
-    kind = next(iter(record))
-    read = getattr(convert(record, _line_type(kind)), kind)
-    return kind, {name: value for name, value in msgspec.structs.asdict(read).items() if value is not msgspec.UNSET}
+def _read_ahead(
+    paths: Iterable[Path | None],
+) -> Iterator[tuple[int, str, bytes, ReadRow]]:
+    """Yields every line, and a function that returns its kind and row. Passwords are hashed on all cores."""
+    waiting: deque[tuple[int, str, bytes, ReadRow]] = deque()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, (location, raw) in enumerate(_lines(paths)):
+            read_row: ReadRow = functools.partial(_read_row, raw)
+            if import_lines.has_password(raw):
+                read_row = pool.submit(read_row).result
+            waiting.append((number, location, raw, read_row))
+            if len(waiting) > LINES_AHEAD:
+                yield waiting.popleft()
+        yield from waiting
 
 
-@functools.cache
-def _line_type(kind: str) -> type[msgspec.Struct]:
-    """Returns the type of a line: one member, an object that accepts the members of the table and no others."""
-    table = RECORDS[kind]
-    types = {name: column.accepts for name, column in members(table, export=True).items()} | table.also_accepts
-    fields = [(name, type_ | msgspec.UnsetType, msgspec.UNSET) for name, type_ in types.items()]
-    return msgspec.defstruct("Line", [(kind, msgspec.defstruct(kind, fields, forbid_unknown_fields=True))])
-
-
-@functools.cache
-def _columns(kind: str) -> tuple[dict[str, Column], list[TimestampFlag]]:
-    table = RECORDS[kind]
-    flags = [flag for flag in members(table).values() if isinstance(flag, TimestampFlag)]
-    return {column.name: column for column in table._meta.sorted_fields}, flags
+def _read_row(raw: bytes) -> tuple[str, list[SqlValue]]:
+    """Returns the kind and the row of a line; an empty kind for an empty line."""
+    if not raw.strip():
+        return "", []
+    record = import_lines.read(raw)
+    return record.kind, import_lines.row_of(record)
 
 
 @functools.cache
 def _references_of(kind: str) -> list[tuple[int, Column]]:
     """Returns the columns of a kind that refer to other records, with their positions in a row."""
-    columns = _columns(kind)[0].values()
+    columns = RECORDS[kind]._meta.sorted_fields
     return [(index, column) for index, column in enumerate(columns) if column.refers_to]
-
-
-def _row(kind: str, values: dict[str, SqlValue]) -> list[SqlValue]:
-    """Returns the columns of a record as stored. Raises ValueError with the path of the error."""
-    columns, flags = _columns(kind)
-
-    def store(name: str, value: SqlValue) -> SqlValue:
-        try:
-            return hash_password(value) if name == "password" else columns[name].to_stored(value)
-        except ValueError as error:
-            raise ValueError(f"$.{kind}.{name}: {error}") from None
-        except InvalidBody as error:  # its text has a path inside the member
-            raise ValueError(f"$.{kind}.{name}{str(error).removeprefix('$')}") from None
-
-    row = {name: store(name, value) for name, value in values.items() if name in columns or name == "password"}
-    try:
-        derived = RECORDS[kind].from_import(values | row)
-    except ValueError as error:
-        raise ValueError(f"$.{kind}: {error}") from None
-    row |= {name: store(name, value) for name, value in derived.items()}
-    for name, column in columns.items():
-        if name not in row:
-            if column.default is None and not column.null:
-                raise ValueError(f"$.{kind}: missing required member {name}")
-            row[name] = column.default() if callable(column.default) else column.default
-    for flag in flags:
-        flag.fill_timestamp(values.get(flag.name), row)
-    return [row[name] for name in columns]
 
 
 def _records(spool: BinaryIO) -> Iterator[Record]:
@@ -282,13 +249,17 @@ def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
     for record in _records(spool):
         progress(record.size)
         counts[record.kind] += 1
-        pending[record.kind].append(record.row)
-        unique = RECORDS[record.kind].unique_members()
-        if unique or len(pending[record.kind]) == BATCH_SIZE:
+        rows, unique = pending[record.kind], _unique_of(record.kind)
+        if len(rows) == BATCH_SIZE or any(record.row[index] is not None for index, _ in unique):
+            changed_sessions |= _insert(record.kind, rows)
+            rows.clear()
+        rows.append(record.row)
+        if any(record.row[index] is not None for index, _ in unique):  # alone, so that an error names its line
             try:
-                changed_sessions |= _insert(record.kind, pending.pop(record.kind))
+                changed_sessions |= _insert(record.kind, rows)
+                rows.clear()
             except peewee.IntegrityError:
-                error = f"$.{record.kind}.{unique[0]}: another {record.kind} has this value"
+                error = f"$.{record.kind}.{unique[0][1].name}: another {record.kind} has this value"
                 report.add(record.number, f"{record.location}: {error}")
                 return
     for kind, rows in pending.items():
@@ -302,13 +273,35 @@ def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
     report.counts = counts
 
 
+@functools.cache
+def _unique_of(kind: str) -> list[tuple[int, Column]]:
+    """Returns the unique columns of a kind, with their positions in a row."""
+    unique = RECORDS[kind].unique_members()
+    return [(index, column) for index, column in enumerate(RECORDS[kind]._meta.sorted_fields) if column.name in unique]
+
+
 def _release_unique_values(spool: BinaryIO) -> None:
     """Clears the unique values of the rows that will be replaced, so that two rows may exchange theirs."""
+    pending: dict[str, list[SqlValue]] = defaultdict(list)
     for record in _records(spool):
-        table = RECORDS[record.kind]
-        for name in table.unique_members():
-            key, column = primary_key(table), getattr(table, name)
-            table.update({column: key}).where(key == record.row[0], column.is_null(False)).execute()
+        if _unique_of(record.kind):
+            pending[record.kind].append(record.row[0])
+            if len(pending[record.kind]) == BATCH_SIZE:
+                _release(record.kind, pending.pop(record.kind))
+    for kind, identifiers in pending.items():
+        _release(kind, identifiers)
+
+
+def _release(kind: str, identifiers: list[SqlValue]) -> None:
+    for _, column in _unique_of(kind):
+        _cleared(*db.pad_values(identifiers), column=column).run()
+
+
+@db.compiled
+def _cleared(*identifiers: str, column: Column) -> Query:
+    key = primary_key(column.model)
+    cleared: Query = column.model.update({column: key}).where(key.in_(identifiers), column.is_null(False))
+    return cleared
 
 
 def _insert(kind: str, rows: list[list[SqlValue]]) -> set[str]:
@@ -318,6 +311,8 @@ def _insert(kind: str, rows: list[list[SqlValue]]) -> set[str]:
     # client_message_id is not replaced, so that sending stays idempotent after an import has replaced the message.
     replaced = [column.sql for column in table._meta.sorted_fields[1:] if column is not Message.client_message_id]
     assignments = ", ".join(f"{name} = excluded.{name}" for name in replaced)
+    if not rows:
+        return set()
     identifiers = [row[0] for row in rows]
     before = sessions_of(table, identifiers)
     if table is User:

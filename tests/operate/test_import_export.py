@@ -11,7 +11,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,9 +25,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import app
-from service import clock, db, validators
+from service import clock, db
 from service.auth import passwords
 from service.commands import run
+from service.errors import BadRequest
 from service.fields import (
     Boolean,
     Choice,
@@ -42,14 +46,14 @@ from service.fields import (
     members,
 )
 from service.models import RECORDS, ChatSession, Message, Notification, User
-from service.models.canned_replies import check_shortcut
 from service.models.data_shares import Tools
-from service.models.feedback import screenshot_address
-from service.operate import import_export
+from service.operate import import_export, import_lines
 from tests.support.client import Client
 from tests.support.installation import flags_of, settings_at
 from tests.support.passwords import PASSWORD_HASH
 from tests.support.paths import ROOT
+from tests.support.random_records import VALID_TEXTS
+from tests.support.random_records import lines as random_lines
 from tests.support.server_process import (
     ALICE,
     APP,
@@ -519,8 +523,8 @@ def test_sender_of_an_imported_message_is_recognized_in_any_case(
 
 @pytest.mark.parametrize("kind", RECORDS)
 def test_all_exported_members_are_accepted_by_the_import(kind: str) -> None:
-    assert set(import_export._line_type(kind).__struct_fields__) == {kind}
-    inner = import_export._line_type(kind).__annotations__[kind]
+    assert set(import_lines.line_type(kind).__struct_fields__) == {kind}
+    inner = import_lines.line_type(kind).__annotations__[kind]
     assert set(inner.__struct_fields__) == set(members(RECORDS[kind], export=True)) | set(RECORDS[kind].also_accepts)
 
 
@@ -530,21 +534,63 @@ def test_all_exported_members_are_accepted_by_the_import(kind: str) -> None:
 def test_plain_password_is_hashed_before_the_write(
     import_records: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, anyone: Client
 ) -> None:
-    hashed = []
+    hashed, hashed_before = [], []
 
     def hash_password(password: str) -> str:
-        assert not db.database.in_transaction()
         hashed.append(password)
         return passwords.hash_password(password)
 
-    monkeypatch.setattr(import_export, "hash_password", hash_password)
+    def bulk_write() -> AbstractContextManager[None]:
+        hashed_before.extend(hashed)
+        return real()
+
+    real = db.bulk_write
+    monkeypatch.setattr(db, "bulk_write", bulk_write)
+    monkeypatch.setitem(import_lines.plan_of("user").converted, "password", hash_password)
     assert import_records({"user": {"id": ALICE, "email": " Alice@Example.COM", "password": "pässwörd"}}) == []
-    assert hashed == ["pässwörd"]
+    assert hashed == hashed_before == ["pässwörd"]
     assert b"w\xc3\xb6rd" not in export()
     assert one("user")["password_hash"].startswith("$argon2id$")
     assert "password" not in one("user")
     login = anyone.post("/auth/login", {"email": "alice@example.com", "password": "pässwörd"})
     assert login.data["user"]["id"] == ALICE
+
+
+def test_passwords_are_hashed_at_the_same_time_and_stored_in_the_order_of_the_file(
+    import_records: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def hash_password(password: str) -> str:
+        both.wait()
+        time.sleep(0.1 * (password == "first"))  # the later one is done first
+        return f"hash of {password}"
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setitem(import_lines.plan_of("user").converted, "password", hash_password)
+    user = {"id": ALICE, "email": "alice@example.com"}
+    assert import_records(*({"user": {**user, "password": word}} for word in ("first", "second"))) == []
+    assert one("user")["password_hash"] == "hash of second"
+
+
+def test_line_is_read_quickly_only_with_the_same_result(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def result(raw: bytes) -> Any:
+        try:
+            return import_lines.row_of(import_lines.read(raw))
+        except (BadRequest, ValueError) as error:
+            return str(error)
+
+    monkeypatch.setattr(clock, "now", lambda: clock.milliseconds(NOW))
+    monkeypatch.setattr(clock, "ulid", lambda at: "01K00000000000000000000000")
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=4))
+    lines = [line for line in random_lines(20_000, seed=1) if line.strip()]
+    quick = sum(import_lines._read_quickly(line) is not None for line in lines)
+    results = [result(line) for line in lines]
+    monkeypatch.setattr(import_lines, "_read_quickly", lambda raw: None)
+    for line, found in zip(lines, results, strict=True):
+        assert repr(result(line)) == repr(found), line  # with the types of all values
+    assert len(lines) / 3 < quick < len(lines)
+    assert len(lines) / 20 < sum(isinstance(found, str) for found in results) < len(lines) / 8
 
 
 def test_password_hash_is_stored_unchanged(import_records: Callable[..., list[str]], anyone: Client) -> None:
@@ -600,7 +646,10 @@ def test_missing_created_at_derives_from_the_id(import_records: Callable[..., li
 def test_messages_of_one_millisecond_keep_the_order_of_the_file(import_records: Callable[..., list[str]]) -> None:
     stamps = ["2026-11-20T10:00:00.001Z", "2026-11-20T10:00:00.000Z", "2026-11-20T10:00:00.002Z"]
     messages = [
-        message(text=str(number), created_at=stamp) for number, stamp in zip(range(60), itertools.cycle(stamps))
+        message(text=str(number), created_at=stamp, channel=channel)
+        for number, stamp, channel in zip(
+            range(60), itertools.cycle(stamps), itertools.cycle(["web", "user", "password", "web", "web"]), strict=False
+        )
     ]
     assert import_records(*chat(0), *messages) == []
     texts = [int(json.loads(bytes(row["content"]))["text"]) for row in stored("message")]
@@ -795,18 +844,6 @@ STAMPS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st
 )
 
 
-VALID_TEXTS: dict[Any, list[str]] = {
-    validators.identifier: ["42", "Alice", "00000000-0000-4000-8000-00000000000a"],
-    validators.email_address: ["ada@example.com", "é@b"],
-    validators.slug: ["general", "Bug-2"],
-    validators.web_address: ["https://example.com/ü?x=1"],
-    screenshot_address: ["https://example.com/shot.png?at=1"],
-    validators.phone_number: ["+4930123456"],
-    validators.accept_language: ["en", "fr-CH, fr, en"],
-    validators.language_tag: ["en", "sr-Latn-RS"],
-    validators.time_zone: ["UTC", "Asia/Kolkata"],
-    check_shortcut: ["thanks", "/営業"],
-}
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"appearance": {"theme": "dark", "font": "large"}, "chat_language": "", "mine": [1, {"deep": None}]},
