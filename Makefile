@@ -61,8 +61,8 @@ format: $(VENV)/installed ## format the code
 relock: $(VENV)/installed ## update the lock files from setup.cfg and the requirements; UPGRADE=-U upgrades all versions
 	@mkdir -p static templates
 	$(LOCK) setup.cfg -o requirements.lock
-	$(LOCK) setup.cfg --extra postgresql -c requirements.lock -o requirements-postgresql.lock
-	$(LOCK) setup.cfg --extra postgresql requirements-dev.in -c requirements-postgresql.lock -o requirements-dev.lock
+	$(LOCK) setup.cfg --extra postgresql --extra web-push -c requirements.lock -o requirements-postgresql.lock
+	$(LOCK) setup.cfg --extra postgresql --extra web-push requirements-dev.in -c requirements-postgresql.lock -o requirements-dev.lock
 	$(LOCK) tests/bench/requirements.in -o requirements-bench.lock
 
 translations: $(VENV)/installed ## collect the texts of the pages into service/translation/*.po, for translators

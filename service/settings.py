@@ -199,6 +199,9 @@ class Settings:
         "", "URL of the ntfy server that sends push notifications, such as https://push.example", read=site
     )
     ntfy_token: str = _setting("", "access token of the ntfy server", secret=True)
+    web_push: tuple[str, ...] = _setting(
+        (), "host of a push service of browsers that messages may be sent to; repeatable", metavar="HOST"
+    )
     push_content: bool = _setting(False, "include titles and texts of messages in push notifications")
     name: str = _setting("", "name of the installation on its pages", read=short_text)
     accent: str = _setting("", "accent colour of the pages, such as #0b6e5f", read=colour)

@@ -58,6 +58,8 @@ def static_response(environ: WSGIEnvironment, file: Path) -> Response:
     content = assets.compressed(file) if is_compressed else file.read_bytes()
     response = media_response(Media(content), assets.media_type(file), environ.get("HTTP_IF_NONE_MATCH", ""))
     response.headers["Vary"] = "Accept-Encoding"
+    if file.name == "push-worker.js":  # browsers may refuse a service worker with `sandbox` (CSP 3, section 6.3.2)
+        response.headers["Content-Security-Policy"] = "default-src 'none'"
     if is_compressed and response.body:
         response.headers["Content-Encoding"] = "gzip"
     return response

@@ -31,6 +31,7 @@ from service.models.logins import LoginAttempt, LoginSession
 from service.models.message_images import MessageImage
 from service.models.messages import Message
 from service.models.notifications import Notification
+from service.models.push_subscriptions import PushKey, PushSubscription
 from service.models.push_topics import PushTopic
 from service.models.reply_queue import PendingReply
 from service.models.signing_keys import SigningKey
@@ -67,6 +68,8 @@ __all__ = [
     "MessageImage",
     "Notification",
     "PendingReply",
+    "PushKey",
+    "PushSubscription",
     "PushTopic",
     "RECORDS",
     "ReadMarker",
@@ -109,6 +112,8 @@ TABLES: tuple[type[Table], ...] = (
     ReadMarker,
     CalendarFeed,
     PushTopic,
+    PushSubscription,
+    PushKey,
     PendingReply,
     Delivery,
     StoredMail,

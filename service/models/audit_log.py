@@ -71,6 +71,8 @@ Kind = Literal[
     "announcement_sent",
     "push_topic_renewed",
     "push_topic_ended",
+    "push_browser_added",
+    "push_browser_removed",
     "webhook_ended",
     "webhook_enabled",
 ]

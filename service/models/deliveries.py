@@ -1,6 +1,7 @@
 """The outbox: e-mails, push notifications and webhooks that wait for their delivery."""
 
-from collections.abc import Collection, Iterable
+import json
+from collections.abc import Callable, Collection, Iterable
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -34,6 +35,7 @@ Channel = Literal["email", "push", "webhook"]
 State = Literal["pending", "failed"]
 # The channels by which users learn of their notifications, with the setting that turns each on or off.
 SWITCHES: dict[Channel, str] = {"email": "email_enabled", "push": "push_enabled"}
+SENT_TO = "sent_to"  # a member of the payload: identifiers of addresses that were reached
 NOTIFICATIONS = "notifications"  # the kind of a delivery that announces unread notifications
 # How long a notification may wait to be read in the console or an app before it is delivered.
 DELAYS: dict[Channel, int] = {"email": 5 * clock.MINUTE, "push": 10 * clock.SECOND}
@@ -69,6 +71,8 @@ class Delivery(Leased, Table):
     get_for_errors = (DeliveryNotFound, Forbidden)
     # The channels and targets of this installation, from its settings. Nothing is queued for others.
     configured: ClassVar[tuple[tuple[Channel, str], ...]] = ()
+    # Of channels and targets that not all users can be reached through: whether a user can.
+    reaches: ClassVar[dict[tuple[Channel, str], Callable[[str], bool]]] = {}
     id = UlidIdentifier(primary_key=True, default=clock.ulid)
     channel = Choice(*get_args(Channel), visibility=INTERNAL)
     target = Text(visibility=INTERNAL)  # the URL of a webhook
@@ -131,12 +135,15 @@ class Delivery(Leased, Table):
     ) -> None:
         """Queue the announcement of a notification, or add it to one about the same that is not sent yet.
 
+        There is none through channels that do not reach the user.
+
         `payload` has the identifier of the chat session, or else of the notification, which was created at `since`.
         """
         topic = f"{user_id}:{next(iter(payload.values()))}"
         about = compact_json(payload)
         for channel, target in cls.configured:
-            if channel in SWITCHES:
+            reaches = cls.reaches.get((channel, target))
+            if channel in SWITCHES and (reaches is None or reaches(user_id)):
                 due_at = since + (DELAYS[channel] if delay is None else delay)
                 row = clock.ulid(), channel, target, topic, user_id, about, is_urgent, since, since + LIFETIME, due_at
                 _announcing(*row).run()
@@ -146,7 +153,18 @@ class Delivery(Leased, Table):
         with write(self.topic):
             same = (Delivery.channel == self.channel) & (Delivery.target == self.target) & Delivery.is_open
             Delivery.delete().where(same, Delivery.topic == self.topic).execute()
-            self.set_due_at(due_at, is_open=True, closed_at=None, attempts=self.attempts - 1)
+            about = compact_json({name: value for name, value in json.loads(self.payload).items() if name != SENT_TO})
+            self.set_due_at(due_at, is_open=True, closed_at=None, attempts=self.attempts - 1, payload=about)
+
+    def was_sent_to(self, address: str) -> bool:
+        """Return whether an earlier attempt has reached one of several addresses of the user."""
+        return address in json.loads(self.payload).get(SENT_TO, ())
+
+    def record_sent_to(self, address: str) -> None:
+        """Note that an address was reached, so that further attempts leave it out."""
+        about = json.loads(self.payload)
+        self.payload = compact_json(about | {SENT_TO: [*about.get(SENT_TO, ()), address]})
+        Delivery.update(payload=self.payload).where(Delivery.id == self.id).execute()
 
     @classmethod
     def claim(cls, channel: Channel, target: str, lease: int) -> "Delivery | None":

@@ -8,6 +8,7 @@ from service.models.audit_log import AuditLog
 from service.models.deliveries import Channel, Delivery
 
 PUSH: Channel = "push"
+TARGET = ""  # of deliveries: there is one ntfy server
 
 
 class PushTopic(Table):
@@ -37,10 +38,14 @@ class PushTopic(Table):
         """Delete the topic of a user, and the push notifications that wait."""
         with write(user_id):
             if cls.delete().where(cls.user_id == user_id).execute():
-                Delivery.delete().where(Delivery.channel == PUSH, Delivery.user_id == user_id).execute()
+                waiting = (Delivery.channel == PUSH) & (Delivery.target == TARGET) & (Delivery.user_id == user_id)
+                Delivery.delete().where(waiting).execute()
                 AuditLog.record("push_topic_ended", user_id, user_id)
 
 
 @compiled
 def _topic(user_id: str) -> Query:
     return PushTopic.select(PushTopic.topic).where(PushTopic.user_id == user_id)
+
+
+Delivery.reaches[PUSH, TARGET] = lambda user_id: PushTopic.of(user_id) is not None

@@ -11,7 +11,10 @@ MAX_BYTES = 64 * 1024  # of a response, including its header; its body is not re
 
 
 def post(server: HttpServer, path: str, content: bytes, headers: dict[str, str], final: Container[int]) -> None:
-    """Send JSON. Raises DeliveryError unless the status is 2xx; it is final for the statuses in `final` only."""
+    """Send JSON, unless `headers` have another type.
+
+    Raises DeliveryError unless the status is 2xx; it is final for the statuses in `final` only.
+    """
     limits = Limits(connect=CONNECT_TIMEOUT, total=TIMEOUT, max_bytes=MAX_BYTES)
     try:
         with server.post(path, content, {"Content-Type": "application/json"} | headers, limits) as response:
@@ -19,4 +22,4 @@ def post(server: HttpServer, path: str, content: bytes, headers: dict[str, str],
     except RequestError as error:
         raise DeliveryError(str(error)) from None
     if not 200 <= status < 300:
-        raise DeliveryError(f"status {status}", is_final=status in final, after=after)
+        raise DeliveryError(f"status {status}", is_final=status in final, after=after, status=status)

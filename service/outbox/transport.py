@@ -10,12 +10,12 @@ from service.models.deliveries import Channel
 class DeliveryError(Exception):
     """A delivery failed. The message is shown to operators, so it holds no secrets and no text of users.
 
-    No further attempt is made if `is_final`, otherwise none before `after` ms.
+    No further attempt is made if `is_final`, otherwise none before `after` ms. `status` is that of an HTTP response.
     """
 
-    def __init__(self, message: str, *, is_final: bool = False, after: int = 0) -> None:
+    def __init__(self, message: str, *, is_final: bool = False, after: int = 0, status: int = 0) -> None:
         super().__init__(message)
-        self.is_final, self.after = is_final, after
+        self.is_final, self.after, self.status = is_final, after, status
 
 
 class Transport(Protocol):

@@ -9,6 +9,7 @@ from service.outbox.mail_store import MailStore
 from service.outbox.ntfy import NtfyTransport
 from service.outbox.smtp import mail_server_of
 from service.outbox.transport import Transport
+from service.outbox.web_push import WebPushTransport
 from service.outbox.webhooks import webhook_of
 from service.outbox.worker import DeliveryWorker
 from service.queue_worker import running
@@ -19,8 +20,9 @@ def transports_of(settings: Settings) -> Sequence[Transport]:
     """Return the configured transports. Raises ValueError with a sentence for the operator."""
     mail_server = mail_server_of(settings) or (MailStore() if settings.store_mails else None)
     mail = [EmailTransport(settings, mail_server)] if mail_server else []
-    push = [NtfyTransport(settings)] if settings.ntfy else []
-    return [*mail, *push, *(webhook_of(settings, url) for url in dict.fromkeys(settings.webhook))]
+    ntfy = [NtfyTransport(settings)] if settings.ntfy else []
+    web_push = [WebPushTransport(settings)] if settings.web_push else []
+    return [*mail, *ntfy, *web_push, *(webhook_of(settings, url) for url in dict.fromkeys(settings.webhook))]
 
 
 def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:

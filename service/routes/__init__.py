@@ -27,6 +27,7 @@ from service.routes import (
     sign_in,
     updates,
     users,
+    web_push,
 )
 from service.routes.console import account as console_account
 from service.routes.console import all_shares as console_all_shares
@@ -75,6 +76,7 @@ PARTS = (
     events.routes,
     notifications.routes,
     push_topics.routes,
+    web_push.routes,
     updates.routes,
     users.images,
     bots.images,

@@ -461,6 +461,7 @@ class TestForms:
             "give_feedback",
             "change_logo",
             "change_push_address",
+            "change_push_browser",
             "change_backups",
             "download_backup",
         }

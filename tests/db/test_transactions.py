@@ -86,7 +86,8 @@ REFUSED = {
     "change_backups",
     "download_backup",
     *("request_email_verification", "request_new_password", "set_new_password", "unsubscribe_user", "verify_email"),
-    *("renew_push_topic", "change_push_address", "suggest_reply", "suggest_text"),
+    *("renew_push_topic", "change_push_address", "subscribe_browser", "change_push_browser"),
+    *("suggest_reply", "suggest_text"),
 }  # a valid request needs a page or a code from an earlier request, a backup, e-mail, a push server or an AI
 
 SEPARATE = (

@@ -29,6 +29,8 @@ def has_security_headers(reply: Reply) -> bool:
     if headers.get("Content-Type", "text/html").startswith("text/html"):
         strict = reply.status == 303 or policy(reply) in (STRICT, SCRIPTED)
         return strict and {name: headers[name] for name in PAGE} == PAGE
+    if policy(reply) == {"default-src": "'none'"}:  # the service worker, which browsers may refuse with `sandbox`
+        return headers["Content-Type"] == "text/javascript; charset=utf-8" and bool(headers["Cache-Control"])
     if "sandbox" in headers["Content-Security-Policy"]:  # files, which may be cached
         return policy(reply) == {"default-src": "'none'", "sandbox": ""} and bool(headers["Cache-Control"])
     is_json = headers["Content-Type"] == "application/json" and headers["Cache-Control"] in (

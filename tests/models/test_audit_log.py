@@ -583,6 +583,7 @@ class TestActions:
         elsewhere |= {"assistant_asked"}  # tests/assistant/test_usage.py
         elsewhere |= {"email_verified", "password_reset"}  # tests/routes/test_account_mail.py
         elsewhere |= {"push_topic_renewed", "push_topic_ended"}  # tests/outbox/test_ntfy.py
+        elsewhere |= {"push_browser_added", "push_browser_removed"}  # tests/outbox/test_web_push.py
         elsewhere |= {"webhook_ended", "webhook_enabled"}  # tests/outbox/test_webhooks.py
         assert {kind for kind, _ in ACTIONS.values()} == set(KINDS) - tested_below - elsewhere
 
@@ -680,6 +681,8 @@ REFUSED = {
     "download_backup",
     "renew_push_topic",
     "change_push_address",
+    "subscribe_browser",
+    "change_push_browser",
     "suggest_reply",
     "suggest_text",
 }  # invalid there without a form, a link, a backup, a push server or an AI; ACTIONS and the tests of these have them
@@ -697,6 +700,7 @@ NOT_AUDITED = {  # operations that change no permissions
         "edit_event",
         "change_feedback",
     ),
+    "unsubscribe_browser",  # of a session without a browser
     *("change_notifications", "change_person", "change_picture", "create_chat_session", "send_message"),
     *("edit_message", "mark_chat_session_read", "delete_message", "pin_message", "unpin_message"),
     *("snooze_chat_session", "create_canned_reply", "update_canned_reply", "delete_canned_reply"),

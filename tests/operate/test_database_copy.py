@@ -39,6 +39,8 @@ from service.models import (
     LoginSession,
     Message,
     PendingReply,
+    PushKey,
+    PushSubscription,
     PushTopic,
     ReadMarker,
     StoredBranding,
@@ -108,6 +110,9 @@ def fill(where: str, folder: Path) -> None:
     PendingReply.create(**about, languages="de en", due_at=clock.now())
     CalendarFeed.create(user_id=sample_data.ALICE, digest="d")
     PushTopic.create(user_id=sample_data.ALICE, topic="t")
+    PushKey.ensure()
+    browser = {"endpoint": "https://push.example", "p256dh": "k", "auth": "s", "login_session_id": "l"}
+    PushSubscription.create(user_id=sample_data.ALICE, **browser)
     EndedWebhook.create(url="https://hooks.example")
     Delivery.create(channel="email", kind="login", user_id=sample_data.ALICE, due_at=clock.now())
     StoredMail.create(user_id=sample_data.ALICE, address="alice@example.com", subject="Hello", content="Hello")
@@ -311,6 +316,7 @@ SINGLE = (
     Avatar,
     CalendarFeed,
     PushTopic,
+    PushKey,
     PendingReply,
     AuditLog,
     AssistantUsage,

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from service import clock, db
-from service.models import Delivery, Notification, User, deliveries
+from service.models import Delivery, Notification, PushTopic, User, deliveries
 from service.outbox import worker
 from service.outbox.transport import DeliveryError
 from service.outbox.worker import LEASE, DeliveryWorker
@@ -96,6 +96,7 @@ class TestAnnouncements:
 
     def test_push_notifications_are_delivered_after_ten_seconds(self, host_clock, channels, alice, agent, session):
         push = channels("push", "email")
+        PushTopic.renew(alice.user.id)
         send(agent, session, "one")
         host_clock.forward(seconds=10)
         work(push)

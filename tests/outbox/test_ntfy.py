@@ -12,7 +12,8 @@ from service import clock, translation
 from service.models import AuditLog, Delivery, Notification, PushTopic, User
 from service.models.user_deletion import delete_user
 from service.operate.import_export import export
-from service.outbox.ntfy import MAX_TEXT, NtfyTransport
+from service.outbox.ntfy import NtfyTransport
+from service.outbox.push_messages import MAX_TEXT
 from service.outbox.transports import transports_of
 from service.outbox.worker import DeliveryWorker
 from service.settings import Settings

@@ -108,7 +108,9 @@ def test_templates_have_no_other_texts(template: Path) -> None:
     assert not texts and not named
 
 
-@pytest.mark.parametrize("name", ["canned-replies.js", "chat.js", "console.js", "images.js", "shortcuts.js"])
+@pytest.mark.parametrize(
+    "name", ["canned-replies.js", "chat.js", "console.js", "images.js", "push.js", "push-worker.js", "shortcuts.js"]
+)
 def test_scripts_have_no_texts(name: str) -> None:
     code = re.sub(r"(^|\s)//.*", "", (ROOT / "static" / name).read_text("utf-8"))
     texts = re.findall(r"""["'`]([A-Z][a-z]+ [^"'`]*)["'`]""", code)

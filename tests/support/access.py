@@ -99,6 +99,8 @@ IMAGE = {"image": picture()}
 SCREENSHOT = {"screenshot": picture()}
 BOT_PICTURE = {"picture": picture()}
 
+SUBSCRIPTION = {"endpoint": "https://push.example", "keys": {"p256dh": "x", "auth": "x"}}
+
 BOT_PROFILE = {"name": "New", "kind": "bot", "status": "published", "presence": "online"}
 
 # `{name}` is replaced by a value of `World.names`. Bodies and queries claim to be Alice's where they can.
@@ -245,6 +247,9 @@ ROWS = Rows(
         "delete_event": Row(roles(FORBIDDEN, alice=200), "events", "alice"),
         "renew_calendar_feed": Row(roles(200), "account", "own", query=AS_ALICE),
         "revoke_calendar_feed": Row(roles(200), "account", "own", query=AS_ALICE),
+        "get_push_key": Row(roles((404, "push_unavailable")), "account:read", query=AS_ALICE),
+        "subscribe_browser": Row(roles((404, "push_unavailable")), "account", body={**SUBSCRIPTION, **HERS}),
+        "unsubscribe_browser": Row(roles(200), "account", query=AS_ALICE),
         "get_push_topic": Row(roles((404, "push_topic_not_found")), "account:read", query=AS_ALICE),
         "renew_push_topic": Row(roles((404, "push_unavailable")), "account", query=AS_ALICE),
         "end_push_topic": Row(roles(200), "account", "own", query=AS_ALICE),
@@ -353,6 +358,9 @@ ROWS = Rows(
             body={"act": "send", "csrf_token": "{console}"},
         ),
         "show_image": Row(STAFF_OR_403, "console:read"),
+        "change_push_browser": Row(
+            roles(404), "console", "", {"act": "unsubscribe", "csrf_token": "{console}", **HERS}
+        ),
         "show_push_address": Row(roles(404), "console:read", query=AS_ALICE),
         "change_push_address": Row(roles(404), "console", "", {"act": "renew", "csrf_token": "{console}", **HERS}),
         "change_picture": Row(roles(303), "console", "own", AVATAR, "csrf_token={console}"),

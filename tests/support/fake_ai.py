@@ -28,7 +28,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append(ReceivedRequest(self.path, dict(self.headers), json.loads(body), body))
+        decoded = json.loads(body) if self.headers["Content-Type"] == "application/json" else None
+        self.server.requests.append(ReceivedRequest(self.path, dict(self.headers), decoded, body))
         with contextlib.suppress(OSError):  # the client may close the connection
             self.server.behave(self)
         self.close_connection = True

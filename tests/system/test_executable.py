@@ -303,7 +303,7 @@ def test_executable_converts_pictures_and_has_translations(executable: Path, tmp
 @pytest.mark.slow
 def test_default_executable_names_the_one_with_the_driver(executable: Path, tmp_path: Path) -> None:
     with ZipFile(executable) as archive:
-        assert not [name for name in archive.namelist() if "psycopg" in name]
+        assert not [name for name in archive.namelist() if "psycopg" in name or "cryptography" in name]
     for command in ("serve", "migrate"):
         line = start(
             executable, command, "--database", UNREACHABLE, "--data", str(tmp_path / "data"), SHIV_ROOT=tmp_path
@@ -321,7 +321,8 @@ def test_postgresql_executable_contains_the_licences(
     with ZipFile(postgresql_executable) as archive:
         names = archive.namelist()
         notice = archive.read("NOTICE.txt").decode()
-    assert [name for name in names if re.search(r"/psycopg-[^/]*/licenses/LICENSE", name)]
+    for library in ("psycopg", "cryptography"):
+        assert [name for name in names if re.search(rf"/{library}-[^/]*/licenses/LICENSE", name)]
     bundled = {re.split(r"-[0-9a-f]{8}\.so", Path(name).name)[0] for name in names if "psycopg_binary.libs/" in name}
     assert {"libpq", "libssl", "libldap"} <= bundled
     assert all(re.search(rf"\b{re.escape(library)}\b", notice) for library in bundled)

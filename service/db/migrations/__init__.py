@@ -32,6 +32,7 @@ from service.db.migrations import (
     step_22,
     step_23,
     step_24,
+    step_25,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -62,6 +63,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_22.STATEMENTS,
     step_23.STATEMENTS,
     step_24.STATEMENTS,
+    step_25.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

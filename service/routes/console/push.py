@@ -1,8 +1,8 @@
-"""The page of the address for push notifications."""
+"""The page of push notifications: the address for the app ntfy, and browsers."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import HtmlPage, Redirect
@@ -10,8 +10,10 @@ from service.console import layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure
 from service.console.push_addresses import address_of, qr_code
 from service.errors import PushUnavailable
-from service.models import PushTopic
+from service.models import Delivery, PushSubscription, PushTopic
 from service.models.callers import Caller
+from service.models.push_topics import PUSH
+from service.outbox import web_push
 from service.settings import Settings
 from service.translation import gettext
 
@@ -30,16 +32,25 @@ class PushForm(ConsoleForm, kw_only=True):
     act: Literal["renew", "end"]
 
 
+class BrowserForm(ConsoleForm, kw_only=True):
+    """The subscription of this browser, which the script fills in; or the end of it, or of all of the user."""
+
+    act: Literal["subscribe", "unsubscribe", "unsubscribe_all"]
+    endpoint: Annotated[str, Meta(max_length=2000)] = ""
+    p256dh: Annotated[str, Meta(max_length=100)] = ""
+    auth: Annotated[str, Meta(max_length=100)] = ""
+
+
 @routes.get("/console/push", statuses=(200, 400, 401, 404), errors=(PushUnavailable,))
 def show_push_address(caller: Caller, query: PushQuery, settings: Settings) -> HtmlPage:
-    """Show the page of the address for push notifications."""
-    if not settings.ntfy:
+    """Show the page of push notifications."""
+    if not Delivery.is_configured(PUSH):
         raise PushUnavailable
     return push_page(caller, query, settings)
 
 
 def push_page(caller: Caller, query: PushQuery, settings: Settings, failure: FormFailure = NO_FAILURE) -> HtmlPage:
-    """Return the page of the address for push notifications."""
+    """Return the page of push notifications."""
     topic = settings.ntfy and PushTopic.of(caller.id)
     address = address_of(topic, settings) if topic else None
     return layout.show(
@@ -52,6 +63,8 @@ def push_page(caller: Caller, query: PushQuery, settings: Settings, failure: For
         server=settings.ntfy,
         address=address,
         code=address and qr_code(address.app_url),
+        public_key=web_push.public_key() if settings.web_push else "",
+        endpoints=[subscription.endpoint for subscription in PushSubscription.open_of(caller.id)],
         failure=failure,
     )
 
@@ -67,3 +80,16 @@ def change_push_address(caller: Caller, body: PushForm, settings: Settings) -> R
         return Redirect("/console/push?done=push_ended")
     PushTopic.renew(caller.id)
     return Redirect("/console/push?done=push_renewed")
+
+
+@routes.post("/console/push/browser", statuses=(303, 400, 401, 404), max_body=MAX_FORM, errors=(PushUnavailable,))
+@layout.form_handler(push_page, PushQuery)
+def change_push_browser(caller: Caller, body: BrowserForm, settings: Settings) -> Redirect:
+    """Begin or end push notifications in a browser."""
+    web_push.require_configured(settings)
+    if body.act == "subscribe":
+        web_push.subscribe(caller, body.endpoint, body.p256dh, body.auth, settings)
+        return Redirect("/console/push?done=browser_added")
+    is_everywhere = body.act == "unsubscribe_all"
+    PushSubscription.end(caller, everywhere=is_everywhere)
+    return Redirect(f"/console/push?done={'browsers_removed' if is_everywhere else 'browser_removed'}")
