@@ -170,21 +170,23 @@ class Delivery(Leased, Table):
     def claim(cls, channel: Channel, target: str, lease: int) -> "Delivery | None":
         """Claim the delivery of a target that has been due for the longest time, for `lease` ms.
 
-        Deliveries that wait for an earlier one of their topic are left out. A claimed delivery is not open any more.
+        Deliveries that wait for an earlier one of their topic are left out. A claimed delivery is not open any more,
+        and has no error until its attempt has failed.
         """
         now = clock.now()
         rows = [cls.find(id) for (id,) in _due(channel, target, now).rows()]
         due = [row for row in rows if row and row.due_at <= now]  # others may have been claimed or made meanwhile
-        found = cls.claim_first(due, lease, is_open=False, closed_at=peewee.fn.coalesce(cls.closed_at, clock.now()))
+        closed_at = peewee.fn.coalesce(cls.closed_at, clock.now())
+        found = cls.claim_first(due, lease, is_open=False, closed_at=closed_at, error="")
         return found and cls.find(found.id)
 
     def retry_later(self, milliseconds: int, error: str) -> None:
         """Release a claimed delivery after a failed attempt."""
-        self.postpone(milliseconds, error=error[:MAX_ERROR])
+        self.postpone(milliseconds, error=_shown(error))
 
     def fail(self, error: str) -> None:
         """Give a delivery up. It stays in the list of failed deliveries, and others of its topic continue."""
-        columns = {"failed_at": clock.now(), "error": error[:MAX_ERROR]}
+        columns = {"failed_at": clock.now(), "error": _shown(error)}
         Delivery.update(columns).where(Delivery.id == self.id, Delivery.failed_at.is_null()).execute()
 
     @property
@@ -233,13 +235,18 @@ class Delivery(Leased, Table):
         )
 
     def try_again(self, actor_id: str) -> "Delivery":
-        """Make the delivery due now, for another three days if it had failed. Raises DeliveryNotFound."""
+        """Make the delivery due now, for another three days if it had failed. Raises DeliveryNotFound.
+
+        No effect during an attempt, because another worker would make a second one.
+        """
         now = clock.now()
         columns = {"failed_at": None, "due_at": now, "expires_at": now + LIFETIME}
         with write(self.id):
             failed = Delivery.failed_at.is_null(False)
             changed = Delivery.update(columns).where(Delivery.id == self.id, failed).execute()
-            changed += Delivery.update(due_at=now).where(Delivery.id == self.id, Delivery.due_at > now).execute()
+            waits = Delivery.closed_at.is_null() | (Delivery.error != "")  # not claimed by a worker
+            later = Delivery.update(due_at=now).where(Delivery.id == self.id, Delivery.due_at > now, waits)
+            changed += later.execute()
             found = Delivery.find(self.id)
             if found is None:
                 raise DeliveryNotFound
@@ -289,6 +296,11 @@ Delivery.add_index(
 def _failed_before(moment: int) -> Query:
     old = Delivery.select(Delivery.id).where(Delivery.failed_at < moment)
     return old.order_by(Delivery.failed_at).limit(literal(BATCH_SIZE))
+
+
+def _shown(error: str) -> str:
+    """Return an error as it is stored, which is not empty."""
+    return error[:MAX_ERROR] or "unknown error"
 
 
 def _next_id(channel: SqlValue, target: str, topic: str) -> str:

@@ -204,6 +204,32 @@ class TestAttempts:
         work(queued)
         assert bodies(queued) == [["one"]]
 
+    def test_a_delivery_is_not_tried_again_during_an_attempt(self, host_clock, queued, admin):
+        delivery = queued.claim()
+        host_clock.forward(seconds=1)
+        Delivery.get().try_again(admin.user.id)
+        assert queued.claim() is None
+        queued.transport.error = DeliveryError("no connection")
+        queued.process(delivery)
+        assert queued.claim() is None
+        queued.transport.error = None
+        Delivery.get().try_again(admin.user.id)
+        assert Delivery.get().error == "no connection"
+        work(queued)
+        assert bodies(queued) == [["one"]]
+
+    def test_a_muted_delivery_can_be_tried_again(self, host_clock, queued, alice, admin):
+        queued.transport.error = DeliveryError("no connection")
+        work(queued)
+        set_preference(alice, muted_until=clock.timestamp(clock.now() + clock.DAY))
+        host_clock.forward(minutes=1)
+        work(queued)
+        set_preference(alice, muted_until=None)
+        queued.transport.error = None
+        Delivery.get().try_again(admin.user.id)
+        work(queued)
+        assert bodies(queued) == [["one"]]
+
     def test_a_delivery_of_a_killed_worker_is_repeated_after_its_lease(self, host_clock, queued):
         assert queued.claim() and not queued.claim()
         host_clock.forward(minutes=LEASE / MINUTES)
