@@ -11,9 +11,9 @@ from service.db import Position
 from service.errors import DeliveryNotFound
 from service.escape import clean
 from service.models import Announcement, App, Delivery
+from service.models.announcements import NEW_ANNOUNCEMENT
 from service.models.audit_log import OPERATOR
 from service.models.deliveries import Channel, DeliveryInfo, State
-from service.routes.announcements import NEW_ANNOUNCEMENT
 from service.settings import Settings
 
 

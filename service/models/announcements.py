@@ -4,6 +4,7 @@ import peewee
 from msgspec import Raw
 
 from service import clock
+from service.api.schemas import BodyColumns
 from service.db import Order, Page, Position, Query, Table, compiled, literal, page, render, retry_on_conflict, write
 from service.errors import AppNotFound
 from service.fields import INTERNAL, Identifier, Integer, SqlValue, Text, Timestamp, reference
@@ -74,6 +75,9 @@ class Announcement(Table):
     class Meta:
         indexes = ((("app_id", "created_at", "id"), False),)
 
+
+NEW_ANNOUNCEMENT = BodyColumns(Announcement, "title", "body")
+"""The columns that the staff sets."""
 
 Announcement.add_index(
     Announcement.created_at, name="announcement_unfinished", where=Announcement.finished_at.is_null()

@@ -6,15 +6,13 @@ from msgspec import Meta, Raw, Struct
 
 from service.api.operations import Routes
 from service.api.parameter_types import Cursor
-from service.api.schemas import BodyColumns
 from service.db import Page
 from service.models import Announcement, App
+from service.models.announcements import NEW_ANNOUNCEMENT
 from service.models.callers import Caller
 from service.types import JsonObject
 
 routes = Routes("Announcements", scope="bots", extension=True)
-
-NEW_ANNOUNCEMENT = BodyColumns(Announcement, "title", "body")
 
 
 class AnnouncementsQuery(Struct):

@@ -5,16 +5,15 @@ from msgspec import Struct
 
 from service.api.operations import KIB, Routes
 from service.api.parameter_types import Cursor, HtmlPage, Redirect
-from service.api.schemas import BodyColumns
 from service.console import layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure
 from service.models import Announcement, App
+from service.models.announcements import NEW_ANNOUNCEMENT
 from service.models.callers import Caller
 from service.translation import gettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
-NEW_ANNOUNCEMENT = BodyColumns(Announcement, "title", "body")
 MAX_ANNOUNCEMENT_FORM = 160 * KIB  # bytes: the text may have 10,000 characters of twelve bytes each
 
 
