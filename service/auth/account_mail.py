@@ -2,10 +2,11 @@
 
 from service.auth import credentials, login_throttle, mail_links
 from service.db import write
-from service.errors import InvalidMailLink, MailNotConfigured
+from service.errors import InvalidBody, InvalidMailLink, MailNotConfigured
 from service.fields import SqlValue
 from service.models import AuditLog, Delivery, LoginSession, User
 from service.models.callers import Caller
+from service.translation import gettext_noop
 
 
 def require_configured() -> None:
@@ -52,6 +53,15 @@ def invite(actor_id: str, email: str, **columns: SqlValue) -> User:
         user = User.add(actor_id, email=email, password_hash="", **columns)
         Delivery.add("email", "invitation", user_id=user.id)
     return user
+
+
+def invite_again(user: User) -> None:
+    """Queue the invitation of a user who has not chosen a password yet. Raises MailNotConfigured or InvalidBody."""
+    require_configured()
+    if user.password_hash or user.is_disabled:
+        raise InvalidBody(gettext_noop("Only an enabled user without a password can be invited again."))
+    with write(user.id):
+        Delivery.add("email", "invitation", user_id=user.id)
 
 
 def verify_address(token: str) -> None:

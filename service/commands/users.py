@@ -34,9 +34,11 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     add.add_argument("email")
     add.add_argument("--role", choices=ROLES, default="user")
     invitation = add_action("invite", "add a user, who gets an e-mail with a link to choose a password", invite_user)
-    add_flags(invitation, "smtp", "mail_from", "public_url")
     invitation.add_argument("email")
     invitation.add_argument("--role", choices=ROLES, default="user")
+    again = add_action("reinvite", "send the invitation of a user without a password again", reinvite_user)
+    for action in (invitation, again):
+        add_flags(action, "smtp", "mail_from", "public_url")
     listing = add_action("list", "list the users", list_users)
     listing.add_argument("--search", metavar="TEXT", default="", help="text to find in e-mail address and names")
     listing.add_argument("--role", choices=ROLES)
@@ -50,7 +52,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
         ("delete", "delete a user, with the user's chats and all other data", delete),
     ):
         add_action(name, summary, run).add_argument("email")
-    for action in (show, edit, role):
+    for action in (again, show, edit, role):
         action.add_argument("email")
     role.add_argument("role", choices=ROLES)
     listing.add_argument("--app", metavar="ID", default="", help="identifier of the app of agents")
@@ -80,6 +82,16 @@ def invite_user(flags: argparse.Namespace, settings: Settings) -> None:
     with _errors_of_models():
         user = account_mail.invite(OPERATOR, **_read_new_user(flags, settings))
     print(user.id)
+
+
+def reinvite_user(flags: argparse.Namespace, settings: Settings) -> None:
+    """Queues the e-mail of an invitation again."""
+    from service.auth import account_mail
+
+    if not settings.smtp:
+        raise Stop("e-mail is not configured: --smtp is not set")
+    with _errors_of_models():
+        account_mail.invite_again(_existing(flags, settings))
 
 
 def _read_new_user(flags: argparse.Namespace, settings: Settings) -> dict[str, SqlValue]:

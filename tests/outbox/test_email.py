@@ -14,34 +14,14 @@ from service.outbox.transports import transports_of
 from service.settings import Settings
 from service.translation import use
 from tests.support.client import Client
-from tests.support.mail_server import mail_server
-from tests.support.mails import URL, deliver, link_in, with_mail
+from tests.support.mails import URL, deliver, link_in
+from tests.support.mails import channels_of_this_test_fixture as channels_of_this_test_fixture
+from tests.support.mails import running_server_fixture as running_server_fixture
+from tests.support.mails import server_fixture as server_fixture
+from tests.support.mails import settings_fixture as settings_fixture
 from tests.support.messages import send
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:{0}.0) Gecko/20100101 Firefox/{0}.0"
-
-
-@pytest.fixture(scope="module")
-def running():
-    with mail_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running):
-    running.mails.clear()
-    running.replies.clear()
-    return running
-
-
-@pytest.fixture
-def settings(settings, server):
-    return with_mail(settings, server)
-
-
-@pytest.fixture(autouse=True)
-def _not_configured_afterwards(monkeypatch):
-    monkeypatch.setattr(Delivery, "configured", ())
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from service.outbox.transports import transports_of
 from service.settings import Settings
 from tests.support.client import Client
 from tests.support.mails import URL, deliver
+from tests.support.mails import channels_of_this_test_fixture as channels_of_this_test_fixture
 from tests.support.messages import send
 from tests.support.security_headers import DOCUMENT, policy
 from tests.support.web_client import Browser, Forms
@@ -24,11 +25,6 @@ TEXT = "the words of a customer <script>alert(1)</script>"
 @pytest.fixture
 def settings(settings):
     return dataclasses.replace(settings, store_mails=URL)
-
-
-@pytest.fixture(autouse=True)
-def _not_configured_afterwards(monkeypatch):
-    monkeypatch.setattr(Delivery, "configured", ())
 
 
 @pytest.fixture

@@ -12,35 +12,16 @@ from service.models import AuditLog, Delivery, LoginSession, User
 from service.models.user_deletion import delete_user
 from service.signing import sign
 from tests.support.client import Client
-from tests.support.mail_server import mail_server
-from tests.support.mails import URL, deliver, link_in, with_mail
+from tests.support.mails import URL, deliver, link_in
+from tests.support.mails import channels_of_this_test_fixture as channels_of_this_test_fixture
+from tests.support.mails import running_server_fixture as running_server_fixture
+from tests.support.mails import server_fixture as server_fixture
+from tests.support.mails import settings_fixture as settings_fixture
 from tests.support.passwords import PASSWORD
 from tests.support.web_client import FORM, Browser, Forms
 
 NEW = "a new password"
 LINKS = {"verify": mail_links.VERIFICATION, "password": mail_links.PASSWORD, "unsubscribe": mail_links.UNSUBSCRIPTION}
-
-
-@pytest.fixture(scope="module")
-def running():
-    with mail_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running):
-    running.mails.clear()
-    return running
-
-
-@pytest.fixture
-def settings(settings, server):
-    return with_mail(settings, server)
-
-
-@pytest.fixture(autouse=True)
-def _not_configured_afterwards(monkeypatch):
-    monkeypatch.setattr(Delivery, "configured", ())
 
 
 @pytest.fixture
@@ -251,6 +232,23 @@ class TestInvitation:
             page.send(form_of(page, "/console/users"), email="grace@example.com", act="invite")
             assert page.reply.status == 200
         assert queued("invitation") == [User.by_email("grace@example.com").id]
+
+    def test_is_sent_again_until_there_is_a_password(self, admin, page, arrived, server):
+        self.invite(page.signed_in(admin))
+        arrived()
+        grace = User.by_email("grace@example.com")
+        address = f"/console/users/{grace.id}"
+        page.open(address)
+        access = len(Forms(page.reply.raw.decode()).found) - 2
+        assert "Send the invitation again" in page.text
+        page.send(access, act="invite")
+        assert "User invited by e-mail." in page.text
+        token = link_in(arrived(), "/reset-password").partition("token=")[2]
+        assert len(server.mails) == 2 and mail_links.user_to_reset(token).id == grace.id
+        User.update(password_hash="x").where(User.id == grace.id).execute()
+        assert page.send(access, act="invite").status == 400
+        assert "Only an enabled user without a password can be invited again." in page.text
+        assert "Send the invitation again" not in page.text and queued("invitation") == []
 
     def test_known_address_is_an_error(self, admin, alice, page):
         assert self.invite(page.signed_in(admin), email="alice@example.com").status == 400

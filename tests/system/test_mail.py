@@ -102,10 +102,16 @@ def test_invitation_by_a_command_is_sent_by_the_service(
     flags = ("--smtp", variables["CX_SMTP"], "--mail-from", variables["CX_MAIL_FROM"], "--public-url", URL)
     done = command("user", "invite", "grace@example.com", "--display-name", "Grace", *flags, "--data", data)
     assert (done.returncode, done.stderr) == (0, b"")
+    again = command("user", "reinvite", "grace@example.com", *flags, "--data", data)
+    assert (again.returncode, again.stderr) == (0, b"")
+    with_password = command("user", "reinvite", "alice@example.com", *flags, "--data", data)
+    expected = "cx-service: only an enabled user without a password can be invited again\n"
+    assert (with_password.returncode, with_password.stderr.decode()) == (1, expected)
     with serving(data, **variables):
-        until(lambda: server.mails)
-    assert server.mails[0].recipient == "grace@example.com"
-    assert "Invitation to chat.example" in server.mails[0].mail["Subject"]
+        until(lambda: len(server.mails) == 2)
+    for received in server.mails:
+        assert received.recipient == "grace@example.com"
+        assert "Invitation to chat.example" in received.mail["Subject"]
     shown = json.loads(command("user", "show", "grace@example.com", "--json", "--data", data).stdout)
     assert (shown["id"], shown["display_name"]) == (done.stdout.decode().strip(), "Grace")
 

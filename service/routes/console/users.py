@@ -63,9 +63,9 @@ class NewUserForm(AccountMembers, kw_only=True):
 
 
 class UserForm(AccountMembers, kw_only=True):
-    """Changes of a user."""
+    """Changes of a user, or a further invitation."""
 
-    act: Literal["save", "disable", "enable"]
+    act: Literal["save", "disable", "enable", "invite"]
 
 
 class LoginsForm(ConsoleForm, kw_only=True):
@@ -150,16 +150,23 @@ def user_page(caller: Caller, user: User, query: UserPageQuery, failure: FormFai
         current=account | failure.values,
         apps=apps_to_choose(caller, account["app_id"]),
         client_name=display_names.client_name,
+        may_be_invited=Delivery.is_configured("email") and not (user.password_hash or user.is_disabled),
         roles={role: gettext(name) for role, name in ROLES.items()},
     )
 
 
 @routes.post(
-    "/console/users/{id}", statuses=(303, 400, 401, 403, 404), max_body=MAX_FORM, errors=(AppNotFound, LastAdmin)
+    "/console/users/{id}",
+    statuses=(303, 400, 401, 403, 404),
+    max_body=MAX_FORM,
+    errors=(AppNotFound, LastAdmin, MailNotConfigured),
 )
 @layout.form_handler(user_page, UserPageQuery)
 def edit_user(caller: Caller, user: User, body: UserForm) -> Redirect:
-    """Change, disable or enable a user (admins only)."""
+    """Change, disable, enable or invite a user (admins only)."""
+    if body.act == "invite":
+        account_mail.invite_again(user)
+        return Redirect(f"/console/users/{user.id}?done=invited")
     user.change(caller.id, read_members(body) if body.act == "save" else {"is_disabled": body.act == "disable"})
     return Redirect(f"/console/users/{user.id}?done=changed")
 
