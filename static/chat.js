@@ -146,6 +146,7 @@ function send(form, button) {
   addUnsent({ text: field.value, details, body: new URLSearchParams(new FormData(form, button)) });
   for (const element of details) element.remove();
   field.value = "";
+  fillButtons(form, "");
   field.focus({ preventScroll: true });
   form.elements.number.value = newNumber();
   saveText();
@@ -214,11 +215,20 @@ function editUnsent(message) {
   restoreInComposer(message);
 }
 
-function restoreInComposer({ text, details }) {
+// Sets the buttons that the composer offers, and hides its panel.
+function fillButtons(form, labels) {
+  const field = form.elements.buttons;
+  if (!field) return;
+  field.value = labels;
+  field.closest("details").open = false;
+}
+
+function restoreInComposer({ text, details, body }) {
   const field = composerField();
   if (!field) return;
   field.form.prepend(...details);
   field.value = [text, field.value].filter(Boolean).join("\n");
+  if (body.get("buttons")) fillButtons(field.form, body.get("buttons"));
   field.focus({ preventScroll: true });
   saveText();
 }

@@ -23,6 +23,7 @@ MEMBERS = (
     "allowed_tools",
     "answer",
     "app_id",
+    "buttons",
     "chat_language",
     "contact",
     "contact_email",

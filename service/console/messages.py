@@ -10,7 +10,7 @@ from service.console import display_names
 from service.console.display_names import DisplayProfile
 from service.console.layout import Row, clip
 from service.console.times import Times
-from service.models import ChatSession, Message, MessageImage
+from service.models import ChatSession, Message, MessageImage, actions
 from service.models.callers import Caller
 from service.models.contents import IMAGE
 from service.models.inbox import PinnedPreview
@@ -27,6 +27,14 @@ GROUP_SECONDS = 300  # between messages of one sender that are shown as a group
 MAX_QUOTE = 500  # characters of a quoted text
 
 ROLES = {"user": "customer", "bot": "bot", "system": "system"}  # all other sender types are staff
+
+
+class Button(NamedTuple):
+    """An action that a message offers."""
+
+    id: str
+    label: str
+    is_chosen: bool
 
 
 class MessageView(NamedTuple):
@@ -47,6 +55,8 @@ class MessageView(NamedTuple):
     is_hidden: bool  # deleted by the customer; visible to staff only
     may_edit: bool
     images: list[ImageSize]
+    buttons: list[Button]
+    may_press: bool
     number: str  # of the form that sent it, for its sender
     is_continued: bool  # shortly after a message of the same sender and kind, so that the sender is not repeated
 
@@ -99,6 +109,8 @@ def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times:
     """Return messages as a caller sees them, each given with its session."""
     senders = Senders(((row["sender_id"], session) for row, session in rows), caller)
     images = MessageImage.of_messages([row["id"] for row, _ in rows if row["content_type"] == IMAGE])
+    offers = {row["id"]: found for row, _ in rows if (found := _offered(row))}
+    chosen = actions.chosen_of(offers)
     numbers = _form_numbers([row["id"] for row, _ in rows if row["sender_id"] == caller.id])
     views, last_day, last_sent = [], "", ""
     last_group: tuple[object, ...] = ()
@@ -126,12 +138,20 @@ def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times:
                 row["deleted_at"] is not None,
                 sender == caller.id and not row["gdpr_purged"] and not row["deleted_at"] and not is_json,
                 images.get(row["id"], []),
+                [Button(id, label, id == chosen.get(row["id"])) for id, label in offers.get(row["id"], ())],
+                caller.id == session.user_id and session.status != "archived" and row["id"] not in chosen,
                 numbers.get(row["id"], ""),
                 is_continued,
             )
         )
         last_day, last_group, last_sent = day, group, row["created_at"]
     return views
+
+
+def _offered(row: Row) -> list[tuple[str, str]]:
+    """Return the identifiers and labels of the actions that a message offers."""
+    found = actions.offered(row["sender_type"], row["action_source_id"], row["action_payload"])
+    return [(action.id, _printable(action.label)) for action in found]
 
 
 def _form_numbers(ids: list[str]) -> dict[str, str]:

@@ -107,6 +107,18 @@ class ClientMessageIdReused(BadRequest):
     code = "client_message_id_reused"
 
 
+class ActionNotFound(NotFound):
+    """This message offers no such action."""
+
+    code = "action_not_found"
+
+
+class ActionAlreadyChosen(BadRequest):
+    """An action of this message was chosen before."""
+
+    code = "action_already_chosen"
+
+
 class PinLimitReached(BadRequest):
     """A chat session can have at most 100 pinned messages."""
 

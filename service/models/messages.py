@@ -278,6 +278,8 @@ class Message(Table):
             sender_type=self.sender_type,
             is_private=self.is_private and not self.hidden_at,
             is_hidden=bool(self.hidden_at),
+            action_id=self.action_id,
+            action_source_id=self.action_source_id,
         )
 
     @classmethod
@@ -367,6 +369,7 @@ _pins = Message.pinned_at.is_null(False)
 Message.add_index(Message.chat_session_id, Message.pinned_at, name="message_pinned", where=_pins)
 Message.add_index(Message.reply_to_message_id, name="message_reply", where=Message.reply_to_message_id.is_null(False))
 Message.add_index(Message.chat_session_id, Message.sender_id, Message.id, name="message_sender")
+Message.add_index(Message.action_source_id, name="message_action", where=Message.action_source_id.is_null(False))
 _sent = Message.chat_session_id, Message.sender_id, Message.client_message_id
 Message.add_index(*_sent, name="message_client", where=Message.client_message_id.is_null(False))
 Message.add_index(Message.owner_id, Message.id, name="message_owner", where=PUBLIC)

@@ -9,6 +9,7 @@ from service.db import write
 from service.errors import ClientMessageIdReused, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
 from service.fields import SqlValue, as_bytes, compact_json
 from service.models import bot_replies
+from service.models.actions import Action, pressed_before
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
 from service.models.chats import ChatSession
@@ -30,6 +31,20 @@ class Draft(NamedTuple):
     reply_to_message_id: str | None = None
     client_message_id: str | None = None
     images: tuple[str, ...] = ()  # identifiers of pictures that the sender has uploaded
+    content_type: str = "text"
+    channel: str = "web"
+    action_id: str | None = None  # of the pressed action, with the message that offers it
+    action_source_id: str | None = None
+    action_payload: str = EMPTY  # the actions that the message offers, or the payload of the pressed one
+
+    @property
+    def is_offer(self) -> bool:
+        return self.action_payload != EMPTY and not self.action_source_id
+
+    def pressing(self, source_id: str | None, action: Action) -> "Draft":
+        """Return the message as the press of an action."""
+        payload = EMPTY if action.payload is None else compact_json(as_bytes(action.payload))
+        return self._replace(action_id=action.id, action_source_id=source_id, action_payload=payload)
 
 
 def stored_content(content: JsonValue) -> str:
@@ -56,15 +71,20 @@ def send(
     """Send a message and notify the other participants of the session, in one transaction. Return it, rendered.
 
     A customer's message reopens a session that is ended or paused. `bot_reply` is stored after it, or queued for the
-    assistant. If the client_message_id is that of an earlier message, that message is returned and nothing is sent.
-    Raises Forbidden for a private note of a customer, ClientMessageIdReused, MessageNotFound, ImageNotFound,
-    InvalidBody or SessionArchived.
+    assistant. If the client_message_id is that of an earlier message, or the action was pressed before, that message
+    is returned and nothing is sent. Raises Forbidden for a private note or an offer of a customer,
+    ClientMessageIdReused, ActionAlreadyChosen, MessageNotFound, ImageNotFound, InvalidBody or SessionArchived.
     """
-    if draft.is_private and not caller.is_staff(session.app_id):
-        raise Forbidden(not_found=SessionNotFound)
     is_customer = caller.id == session.user_id
+    is_staff = caller.is_staff(session.app_id)
+    if (draft.is_private and not is_staff) or (draft.is_offer and (is_customer or not is_staff)):
+        raise Forbidden(not_found=SessionNotFound)
+    if draft.is_private and draft.is_offer:
+        raise InvalidBody("A private note has no buttons.")
     with write(session.id):
         earlier = _sent_before(caller, session, draft)
+        if earlier is None and draft.action_source_id and draft.action_id:
+            earlier = pressed_before(session, draft.action_source_id, draft.action_id)
         if earlier:
             return earlier.rendered()
         snapshot = _snapshot(caller, session, draft)
@@ -89,6 +109,8 @@ def _columns(caller: Caller, session: ChatSession, draft: Draft) -> dict[str, Sq
     ids = columns.pop("images")
     if not ids:
         return columns
+    if draft.content_type != "text":
+        raise InvalidBody(f"$.content_type: a message with pictures has the type {IMAGE}")
     images = MessageImage.attach(caller, session, columns["id"], ids)
     return columns | {"content": with_images(draft.content, images), "content_type": IMAGE}
 
@@ -102,8 +124,10 @@ def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message 
     if sent and not sent.gdpr_purged_at:  # a purged message has no content to compare
         content = sent.original_content if sent.edited_at else sent.content
         content, images = without_images(content) if sent.content_type == IMAGE else (content, ())
-        is_note = sent.is_private and not sent.hidden_at
-        if draft != (content, is_note, sent.reply_to_message_id, sent.client_message_id, images):
+        same = {name: getattr(sent, name) for name in Draft._fields if name != "images"}
+        same |= {"content": content, "is_private": sent.is_private and not sent.hidden_at, "images": images}
+        same["content_type"] = "text" if sent.content_type == IMAGE else sent.content_type
+        if draft != Draft(**same):
             raise ClientMessageIdReused
     return sent
 

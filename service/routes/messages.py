@@ -9,18 +9,23 @@ from service.api.operations import Routes
 from service.api.parameter_types import Cursor, RequestInfo
 from service.db import Page
 from service.errors import (
+    ActionAlreadyChosen,
+    ActionNotFound,
     ClientMessageIdReused,
     ImageNotFound,
+    InvalidBody,
     MessageGone,
     MessageNotFound,
     PinLimitReached,
     SessionArchived,
 )
 from service.fields import AnyUlid
-from service.models import ChatSession, Message, inbox, search, sending
+from service.models import ChatSession, Message, actions, inbox, search, sending
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
+from service.models.contents import IMAGE
 from service.models.message_images import MESSAGE_LIMIT
+from service.models.messages import PURGED
 from service.settings import Settings
 from service.types import JsonValue
 
@@ -67,11 +72,27 @@ def image_ids(ids: list[str]) -> list[str]:
     return found
 
 
-class NewMessage(Struct):
-    """A message to send. A repeated `client_message_id` sends no second message."""
+def own_content_type(text: str) -> str:
+    """Return a content type that clients may give. Raises ValueError for those that the service sets."""
+    if text in (IMAGE, PURGED):
+        raise ValueError("this type is set by the service only")
+    return text
 
-    content: Content
+
+class NewMessage(Struct):
+    """A message to send. A repeated `client_message_id` sends no second message.
+
+    Staff offer actions in `action_payload`. The customer chooses one with `action_source_id`, the message that offers
+    it, and `action_id`; then `content` is by default the label of the action.
+    """
+
+    content: Content = None
+    content_type: Annotated[str, Meta(min_length=1, max_length=64), own_content_type] = "text"
+    channel: Annotated[str, Meta(min_length=1, max_length=64)] = "web"
     is_private: bool = False
+    action_id: Annotated[str, Meta(min_length=1, max_length=actions.MAX_LABEL)] | None = None
+    action_source_id: AnyUlid | None = None
+    action_payload: actions.Offer | None = None
     reply_to_message_id: AnyUlid | None = None
     client_message_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     images: Annotated[
@@ -126,11 +147,34 @@ def draft_message(
     caller: Caller, session: ChatSession, body: NewMessage, request_info: RequestInfo, settings: Settings
 ) -> tuple[sending.Draft, ReplyOptions, PlannedReply | None]:
     """Return the message to send, the context of the request, and the reply of the bot, if it replies."""
-    content = sending.stored_content(body.content)
-    ids = body.reply_to_message_id, body.client_message_id, tuple(body.images)
-    draft = sending.Draft(content, body.is_private, *ids)
+    action = chosen_action(caller, session, body)
+    default = {"text": action.label} if action and body.content is None else body.content
+    draft = sending.Draft(
+        sending.stored_content(default),
+        body.is_private,
+        body.reply_to_message_id,
+        body.client_message_id,
+        tuple(body.images),
+        body.content_type,
+        body.channel,
+    )
+    if action:
+        draft = draft.pressing(body.action_source_id, action)
+    elif body.action_payload:
+        draft = draft._replace(action_payload=body.action_payload.stored())
     options = ReplyOptions(request_info.languages, bool(settings.assistant_url))
     return draft, options, sending.plan_bot_reply(caller, session, draft, options)
+
+
+def chosen_action(caller: Caller, session: ChatSession, body: NewMessage) -> actions.Action | None:
+    """Return the action that a message presses, if any. Raises InvalidBody."""
+    if not body.action_source_id or not body.action_id:
+        if body.action_source_id or body.action_id:
+            raise InvalidBody("$.action_id: expected together with action_source_id")
+        return None
+    if body.action_payload or body.is_private:
+        raise InvalidBody("$.action_source_id: expected without action_payload and is_private")
+    return actions.choose(caller, session, body.action_source_id, body.action_id)
 
 
 @routes.post(
@@ -138,7 +182,14 @@ def draft_message(
     statuses=(201, 400, 401, 403, 404),
     extension=True,
     prepare=draft_message,
-    errors=(ClientMessageIdReused, ImageNotFound, MessageNotFound, SessionArchived),
+    errors=(
+        ActionAlreadyChosen,
+        ActionNotFound,
+        ClientMessageIdReused,
+        ImageNotFound,
+        MessageNotFound,
+        SessionArchived,
+    ),
     example={"content": {"text": "Hello! When will my parcel arrive?"}},
 )
 def send_message(

@@ -172,10 +172,20 @@ class TestEvents:
         assert alice.patch(path, {"content": {"text": f"{self.TEXT}, edited"}}).status == 200
         assert alice.delete(path).status == 200
         about = {"message_id": id, "sender_id": alice.user.id, "sender_type": "user"}
-        expected = self.about(session, **about, is_private=False, is_hidden=False)
+        flags = {"is_private": False, "is_hidden": False, "action_id": None, "action_source_id": None}
+        expected = self.about(session, **about, **flags)
         assert self.data(worker, receiver, "message.created")[0] == expected
         assert self.data(worker, receiver, "message.edited") == [expected]
         assert self.data(worker, receiver, "message.deleted") == [expected]
+
+    def test_of_a_press_name_the_action_and_its_offer(self, alice, agent, session, receiver, worker):
+        action = {"id": "yes", "label": self.TEXT, "payload": {"x": self.TEXT}}
+        source = send(agent, session, self.TEXT, action_payload={"actions": [action]}).data["id"]
+        press = {"action_source_id": source, "action_id": "yes"}
+        for _ in range(2):
+            assert alice.post(f"/chats/{session.id}/messages", press).status == 201
+        events = self.data(worker, receiver, "message.created")
+        assert [(data["action_id"], data["action_source_id"]) for data in events] == [(None, None), ("yes", source)]
 
     def test_an_edit_without_a_change_is_none(self, alice, session, receiver, worker):
         id = send(alice, session, "same").data["id"]

@@ -33,6 +33,7 @@ from service.db.migrations import (
     step_23,
     step_24,
     step_25,
+    step_26,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -64,6 +65,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_23.STATEMENTS,
     step_24.STATEMENTS,
     step_25.STATEMENTS,
+    step_26.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

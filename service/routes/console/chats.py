@@ -24,6 +24,7 @@ from service.models import (
     ChatSession,
     Message,
     MessageImage,
+    actions,
     assignments,
     bot_replies,
     inbox,
@@ -77,11 +78,13 @@ class ChatQuery(ChatListQuery):
 class ChatForm(ConsoleForm, kw_only=True):
     """An action in a chat."""
 
-    act: Literal["send", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"]
+    act: Literal["send", "press", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"]
     text: str = ""
     is_private: bool = False
     reply: OptionalUlid = ""
     message: OptionalUlid = ""
+    action: str = ""  # the pressed one, of the message
+    buttons: str = ""  # labels of the actions that the message offers, one a line
     status: str = ""
     assignee: OptionalUuid = ""  # "" gives the chat back to its bot
     until: str = ""  # the end of a snooze, in the time zone of the user
@@ -230,7 +233,7 @@ def change_chat(
     settings: Settings,
 ) -> Redirect:
     """Send or edit a message, or change a message or the chat session."""
-    if body.act == "send":
+    if body.act in ("send", "press"):
         return _send(caller, session, body, ReplyOptions(request_info.languages, bool(settings.assistant_url)))
     done, fragment = ACTIONS[body.act](caller, session, body)
     return Redirect(f"{chat_address(session, query, reply='', edit='', done=done)}#{fragment}")
@@ -298,17 +301,30 @@ def chat_address(session: ChatSession, query: ChatQuery, **changes: object) -> s
 
 
 def _send(caller: Caller, session: ChatSession, body: ChatForm, options: ReplyOptions) -> Redirect:
+    draft = _pressed(caller, session, body) if body.act == "press" else _written(body)
+    try:
+        sending.send(caller, session, draft, options, sending.plan_bot_reply(caller, session, draft, options))
+    except ClientMessageIdReused:
+        raise StaleForm(layout.ALREADY_SENT) from None
+    return Redirect(f"{chat_address(session, ChatQuery(note=body.is_private))}#end")
+
+
+def _written(body: ChatForm) -> sending.Draft:
+    """Return the message in the composer. Raises InvalidBody."""
     if body.image:
         raise InvalidBody("Attach the picture before you send the message.")
     images = attached_images(body)
     content = sending.stored_content({"text": layout.clean_text(body.text) if images else _text(body)})
     own_id = f"{messages.FORM_ID}{body.number[:64]}" if body.number else None
     draft = sending.Draft(content, body.is_private, body.reply or None, own_id, images)
-    try:
-        sending.send(caller, session, draft, options, sending.plan_bot_reply(caller, session, draft, options))
-    except ClientMessageIdReused:
-        raise StaleForm(layout.ALREADY_SENT) from None
-    return Redirect(f"{chat_address(session, ChatQuery(note=body.is_private))}#end")
+    labels = [line.strip() for line in body.buttons.splitlines() if line.strip()]
+    return draft._replace(action_payload=actions.offer_of(labels)) if labels else draft
+
+
+def _pressed(caller: Caller, session: ChatSession, body: ChatForm) -> sending.Draft:
+    """Return the press of a button. Raises ActionNotFound, MessageNotFound or Forbidden."""
+    action = actions.choose(caller, session, body.message, body.action)
+    return sending.Draft(sending.stored_content({"text": action.label})).pressing(body.message, action)
 
 
 # Each action returns a key of layout.SUCCESS_MESSAGES, and the fragment of the page to scroll to.

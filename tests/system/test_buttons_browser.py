@@ -1,0 +1,68 @@
+"""Buttons in messages, in a real browser."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support import sample_data
+from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
+from tests.support.passwords import PASSWORD
+from tests.support.server_process import Served, fill, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.database]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data = tmp_path_factory.mktemp("buttons") / "data"
+    fill(data, sample_data.records())
+    with serving(data, "--verify-answers") as running:
+        yield running
+        assert "Traceback" not in running.errors
+
+
+def open_chat(visit: Callable[..., Visit], name: str, *options: object) -> Visit:
+    """Sign a user in and open a chat of Alice."""
+    visitor = visit(*options)
+    visitor.expected = ("401",)  # the sign-in page
+    page = visitor.open(f"/console/chats/{sample_data.BUSY}")
+    page.get_by_label("E-mail address").fill(sample_data.EMAILS[name])
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Password").press("Enter")
+    expect(page.get_by_label("Your message")).to_be_visible()
+    return visitor
+
+
+def test_customer_chooses_a_button_and_staff_see_it_at_once(visit: Callable[..., Visit]) -> None:
+    staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice", DARK, NARROW)
+    page = staff.page
+    page.locator("textarea[name=text]").fill("Again?")
+    page.locator(".offer > summary").click()
+    page.get_by_label("Buttons, one a line").fill(
+        "Yes\nNo, please send my money back to the account that I have paid from"
+    )
+    page.locator("textarea[name=text]").press("Enter")
+    expect(page.locator(".offered li")).to_have_count(2)
+    expect(page.locator("textarea[name=buttons]")).to_be_hidden()
+    expect(page.locator("textarea[name=buttons]")).to_have_value("")
+    customer.check_accessibility([(DARK, NARROW), (LIGHT, WIDE)])
+    customer.page.get_by_role("button", name="Yes").click()
+    for one in (customer, staff):
+        expect(one.page.locator(".offered .chosen")).to_have_text("Yes (chosen)")
+        expect(one.page.get_by_role("button", name="Yes")).to_have_count(0)
+        assert one.page.locator(".message .text").last.inner_text() == "Yes"
+    staff.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
+
+
+def test_message_that_is_refused_keeps_its_buttons(visit: Callable[..., Visit]) -> None:
+    visitor = open_chat(visit, "agent")
+    visitor.expected = ("401", "400")
+    page = visitor.page
+    page.locator("textarea[name=text]").fill("Which one?")
+    page.locator(".offer > summary").click()
+    page.get_by_label("Buttons, one a line").fill("x" * 81)
+    page.locator("textarea[name=text]").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("at most 80 characters")
+    expect(page.locator("textarea[name=text]")).to_have_value("Which one?")
+    expect(page.locator("textarea[name=buttons]")).to_have_value("x" * 81)
