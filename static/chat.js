@@ -8,7 +8,7 @@ const messageList = () => main.querySelector(".messages");
 
 main.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form.method !== "post") return;
+  if (form.method !== "post" || "opensPage" in form.dataset) return;
   event.preventDefault();
   if (event.submitter?.matches("[data-suggest]")) suggest(form, event.submitter);
   else if (form.elements.number) send(form, event.submitter);
@@ -146,7 +146,7 @@ function send(form, button) {
   addUnsent({ text: field.value, details, body: new URLSearchParams(new FormData(form, button)) });
   for (const element of details) element.remove();
   field.value = "";
-  fillButtons(form, "");
+  setOptions(form, new URLSearchParams());
   field.focus({ preventScroll: true });
   form.elements.number.value = newNumber();
   saveText();
@@ -215,12 +215,12 @@ function editUnsent(message) {
   restoreInComposer(message);
 }
 
-// Sets the buttons that the composer offers, and hides its panel.
-function fillButtons(form, labels) {
-  const field = form.elements.buttons;
-  if (!field) return;
-  field.value = labels;
-  field.closest("details").open = false;
+// Sets the options of the message in the composer, and hides their panel.
+function setOptions(form, body) {
+  const { buttons, is_read_once: readOnce } = form.elements;
+  if (buttons) buttons.value = body.get("buttons") ?? "";
+  readOnce.checked = body.has("is_read_once");
+  readOnce.closest("details").open = false;
 }
 
 function restoreInComposer({ text, details, body }) {
@@ -228,7 +228,7 @@ function restoreInComposer({ text, details, body }) {
   if (!field) return;
   field.form.prepend(...details);
   field.value = [text, field.value].filter(Boolean).join("\n");
-  if (body.get("buttons")) fillButtons(field.form, body.get("buttons"));
+  if (body.get("buttons") || body.has("is_read_once")) setOptions(field.form, body);
   field.focus({ preventScroll: true });
   saveText();
 }

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from service import db
+from service import clock, db
 from service.console import display_names
 from service.console.display_names import DisplayProfile
 from service.console.layout import Row, clip
@@ -57,6 +57,9 @@ class MessageView(NamedTuple):
     images: list[ImageSize]
     buttons: list[Button]
     may_press: bool
+    is_sealed: bool  # read-once, and not read by the other side
+    may_reveal: bool
+    revealed_at: str  # the time at which a read-once message was read, else empty
     number: str  # of the form that sent it, for its sender
     is_continued: bool  # shortly after a message of the same sender and kind, so that the sender is not repeated
 
@@ -116,7 +119,9 @@ def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times:
     last_group: tuple[object, ...] = ()
     for row, session in rows:
         sender, profile, role = senders.find(row["sender_type"], row["sender_id"], session)
-        text, is_json = text_of(row["content"])
+        revealed_at = _revealed_at(row)
+        text, is_json = ("", False) if revealed_at else text_of(row["content"])
+        is_sealed = row["is_read_once"] and not row["content"] and not row["gdpr_purged"]
         day = times.day(row["created_at"])
         group = session.id, sender, role, row["is_private"], row["deleted_at"] is not None
         is_same = group == last_group and day == last_day
@@ -136,16 +141,34 @@ def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times:
                 row["is_edited"],
                 row["gdpr_purged"],
                 row["deleted_at"] is not None,
-                sender == caller.id and not row["gdpr_purged"] and not row["deleted_at"] and not is_json,
+                sender == caller.id and _may_edit(row) and not is_json,
                 images.get(row["id"], []),
                 [Button(id, label, id == chosen.get(row["id"])) for id, label in offers.get(row["id"], ())],
                 caller.id == session.user_id and session.status != "archived" and row["id"] not in chosen,
+                is_sealed,
+                is_sealed and (sender == session.user_id) != (caller.id == session.user_id),
+                revealed_at,
                 numbers.get(row["id"], ""),
                 is_continued,
             )
         )
         last_day, last_group, last_sent = day, group, row["created_at"]
     return views
+
+
+def _may_edit(row: Row) -> bool:
+    """Return whether the sender of a message can edit it."""
+    return not (row["gdpr_purged"] or row["deleted_at"] or row["is_read_once"])
+
+
+def _revealed_at(row: Row) -> str:
+    """Return when a read-once message was read; empty for others."""
+    value = json_value(row["content"]) if row["is_read_once"] else None
+    time = value.get("revealed_at") if isinstance(value, dict) else None
+    try:
+        return clock.read_timestamp(time) if isinstance(time, str) else ""
+    except ValueError:
+        return ""
 
 
 def _offered(row: Row) -> list[tuple[str, str]]:

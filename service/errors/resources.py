@@ -119,6 +119,12 @@ class ActionAlreadyChosen(BadRequest):
     code = "action_already_chosen"
 
 
+class NothingToReveal(BadRequest):
+    """This message is not read-once, or it was read before."""
+
+    code = "nothing_to_reveal"
+
+
 class PinLimitReached(BadRequest):
     """A chat session can have at most 100 pinned messages."""
 

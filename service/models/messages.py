@@ -8,7 +8,7 @@ import peewee
 
 from service import clock, validators
 from service.db import Order, Query, Table, compiled, render, write
-from service.errors import Forbidden, MessageGone, MessageNotFound, PinLimitReached
+from service.errors import Forbidden, InvalidBody, MessageGone, MessageNotFound, PinLimitReached
 from service.fields import (
     EXPORT_ONLY,
     INTERNAL,
@@ -87,6 +87,7 @@ class Message(Table):
     created_at = Timestamp(default=clock.timestamp)
     updated_at = Timestamp(default=clock.timestamp)
     pinned_at = Timestamp(null=True, visibility=EXPORT_ONLY)
+    sealed_content = JsonAsBytes(visibility=EXPORT_ONLY)  # of a read-once message, until it is revealed
     hidden_at = Timestamp(null=True, visibility=EXPORT_ONLY)  # since then visible to staff only; sets `is_private`
     client_message_id = Text(255, null=True, default=None, visibility=INTERNAL)  # repeated sends have the same
     plain_text = Text(visibility=INTERNAL)  # the text in `content`
@@ -103,7 +104,10 @@ class Message(Table):
         text = text_in(given["content"]) if "content" in given else given.get("text", "")
         if "text" in given and "content" not in given:
             more["content"] = {"text": text}
-        if not given.get("gdpr_purged") and not given.get("gdpr_purged_at"):
+        if _is_to_be_sealed(given):
+            sealed = msgspec.json.decode(given["content"]) if "content" in given else more["content"]
+            more |= {"sealed_content": sealed, **dict.fromkeys(("content", "original_content", "translations"))}
+        elif not given.get("gdpr_purged") and not given.get("gdpr_purged_at"):
             more |= {"plain_text": text, "search_text": validators.fold(text)}
         try:
             if "id" in given:
@@ -143,7 +147,7 @@ class Message(Table):
     @property
     def preview(self) -> str:
         """Return the beginning of the text, for lists and notifications."""
-        return preview(self.plain_text, self.content_type)
+        return preview(self.plain_text, self.content_type) or ("Read-once message" if self.is_read_once else "")
 
     def snapshot(self) -> str:
         """Return the `reply_snapshot` of replies to this message."""
@@ -158,6 +162,8 @@ class Message(Table):
         """
         if self.sender_id != caller.id:
             raise Forbidden(not_found=MessageNotFound)
+        if self.is_read_once:
+            raise InvalidBody("A read-once message cannot be edited.")
         own = Message.id == self.id
         with write(self.chat_session_id):
             before = Message.get(own)
@@ -243,7 +249,7 @@ class Message(Table):
         with write(self.chat_session_id):
             current = Message.find(self.id)
             if current and not current.deleted_at and not current.is_private:
-                self._change(is_private=True, hidden_at=clock.timestamp(), pinned_at=None)
+                self._change(is_private=True, hidden_at=clock.timestamp(), pinned_at=None, sealed_content=EMPTY)
                 ChatSession.mark_changed(self.chat_session_id)
                 totals = {"public_total": ChatSession.public_total - 1}
                 ChatSession.update(totals).where(ChatSession.id == self.chat_session_id).execute()
@@ -253,7 +259,7 @@ class Message(Table):
     def soft_delete(self) -> None:
         """Hide the message from everyone; its content stays stored without pictures. No effect if it is deleted."""
         with write(self.chat_session_id):
-            if self._change(deleted_at=clock.timestamp()):
+            if self._change(deleted_at=clock.timestamp(), sealed_content=EMPTY):
                 public = 0 if self.is_private else 1
                 ChatSession.update(
                     shown_total=ChatSession.shown_total - 1, public_total=ChatSession.public_total - public
@@ -290,12 +296,20 @@ class Message(Table):
             for messages, is_private in ((unpurged & cls.is_private, True), (unpurged & ~cls.is_private, False)):
                 sessions = ChatSession.id.in_(cls.select(cls.chat_session_id).where(messages))
                 ChatSession.marking_query(sessions, clock.now(), is_private=is_private).execute()
-            empty = dict.fromkeys(CONTENTS, EMPTY) | {"plain_text": "", "search_text": ""}
+            empty = dict.fromkeys((*CONTENTS, "sealed_content"), EMPTY) | {"plain_text": "", "search_text": ""}
             marks = {"gdpr_purged_at": clock.timestamp(), "gdpr_original_content_type": cls.content_type}
             purged = int(cls.update(content_type=PURGED, **marks, **empty).where(unpurged).execute())
             for query in trace_removals(condition, clock.now()):
                 query.execute()
             return purged
+
+
+def _is_to_be_sealed(given: dict[str, SqlValue]) -> bool:
+    """Return whether an imported message is read-once and has its content where other messages have it."""
+    removed = ("gdpr_purged", "gdpr_purged_at", "deleted_at", "hidden_at")
+    is_shown = given.get("is_private") or given.get("content_type") == IMAGE or any(map(given.get, removed))
+    has_content = "content" in given or "text" in given
+    return bool(given.get("is_read_once") and has_content and "sealed_content" not in given and not is_shown)
 
 
 def preview(text: str, content_type: str) -> str:

@@ -35,6 +35,7 @@ class Draft(NamedTuple):
     channel: str = "web"
     action_id: str | None = None  # of the pressed action, with the message that offers it
     action_source_id: str | None = None
+    is_read_once: bool = False
     action_payload: str = EMPTY  # the actions that the message offers, or the payload of the pressed one
 
     @property
@@ -60,7 +61,7 @@ def stored_content(content: JsonValue) -> str:
 
 def plan_bot_reply(caller: Caller, session: ChatSession, draft: Draft, options: ReplyOptions) -> PlannedReply | None:
     """Return the bot's reply to a draft before it is sent; None if no bot replies."""
-    if draft.is_private or caller.id != session.user_id:
+    if draft.is_private or draft.is_read_once or caller.id != session.user_id:
         return None
     return bot_replies.plan_reply(session, text_in(draft.content), options)
 
@@ -81,6 +82,8 @@ def send(
         raise Forbidden(not_found=SessionNotFound)
     if draft.is_private and draft.is_offer:
         raise InvalidBody("A private note has no buttons.")
+    if draft.is_read_once and (draft.is_private or draft.images or draft.action_source_id or draft.is_offer):
+        raise InvalidBody("A read-once message is not private, and has no pictures and buttons.")
     with write(session.id):
         earlier = _sent_before(caller, session, draft)
         if earlier is None and draft.action_source_id and draft.action_id:
@@ -107,6 +110,8 @@ def _columns(caller: Caller, session: ChatSession, draft: Draft) -> dict[str, Sq
     """Return the columns of a new message, after it got its pictures. Raises ImageNotFound or InvalidBody."""
     columns = draft._asdict() | {"id": next_id(session)}
     ids = columns.pop("images")
+    if draft.is_read_once:
+        columns |= {"content": EMPTY, "sealed_content": draft.content}
     if not ids:
         return columns
     if draft.content_type != "text":
@@ -121,8 +126,10 @@ def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message 
         return None
     own = (Message.chat_session_id == session.id) & (Message.sender_id == caller.id)
     sent: Message | None = Message.get_or_none(own, Message.client_message_id == draft.client_message_id)
-    if sent and not sent.gdpr_purged_at:  # a purged message has no content to compare
-        content = sent.original_content if sent.edited_at else sent.content
+    is_revealed = sent and sent.is_read_once and sent.sealed_content == EMPTY
+    if sent and not sent.gdpr_purged_at and not is_revealed:  # these have no content to compare
+        current = sent.sealed_content if sent.is_read_once else sent.content
+        content = sent.original_content if sent.edited_at else current
         content, images = without_images(content) if sent.content_type == IMAGE else (content, ())
         same = {name: getattr(sent, name) for name in Draft._fields if name != "images"}
         same |= {"content": content, "is_private": sent.is_private and not sent.hidden_at, "images": images}

@@ -13,6 +13,7 @@ EventType = Literal[
     "message.created",
     "message.edited",
     "message.deleted",
+    "message.revealed",
     "chat.created",
     "chat.status_changed",
     "chat.assigned",

@@ -16,11 +16,12 @@ from service.errors import (
     InvalidBody,
     MessageGone,
     MessageNotFound,
+    NothingToReveal,
     PinLimitReached,
     SessionArchived,
 )
 from service.fields import AnyUlid
-from service.models import ChatSession, Message, actions, inbox, search, sending
+from service.models import ChatSession, Message, actions, inbox, read_once, search, sending
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
 from service.models.contents import IMAGE
@@ -83,13 +84,15 @@ class NewMessage(Struct):
     """A message to send. A repeated `client_message_id` sends no second message.
 
     Staff offer actions in `action_payload`. The customer chooses one with `action_source_id`, the message that offers
-    it, and `action_id`; then `content` is by default the label of the action.
+    it, and `action_id`; then `content` is by default the label of the action. The content of an `is_read_once` message
+    is in no list; the other side reveals it once.
     """
 
     content: Content = None
     content_type: Annotated[str, Meta(min_length=1, max_length=64), own_content_type] = "text"
     channel: Annotated[str, Meta(min_length=1, max_length=64)] = "web"
     is_private: bool = False
+    is_read_once: bool = False
     action_id: Annotated[str, Meta(min_length=1, max_length=actions.MAX_LABEL)] | None = None
     action_source_id: AnyUlid | None = None
     action_payload: actions.Offer | None = None
@@ -157,6 +160,7 @@ def draft_message(
         tuple(body.images),
         body.content_type,
         body.channel,
+        is_read_once=body.is_read_once,
     )
     if action:
         draft = draft.pressing(body.action_source_id, action)
@@ -222,6 +226,17 @@ def delete_message(caller: Caller, session: ChatSession, message: Message) -> De
     """Delete a message; if its sender is not the customer who deletes it, it stays visible to staff."""
     message.delete_by(caller, session)
     return Deleted(True)
+
+
+@routes.post(
+    "/chats/{session_id}/messages/{message_id}/reveal",
+    statuses=(200, 400, 401, 403, 404),
+    extension=True,
+    errors=(NothingToReveal,),
+)
+def reveal_message(caller: Caller, session: ChatSession, message: Message) -> Annotated[Raw, Message]:
+    """Read a read-once message of the other side: the response has its content, for the last time."""
+    return read_once.reveal(caller, session, message)
 
 
 @routes.get("/chats/{session_id}/pinned-messages", statuses=(200, 400, 401))

@@ -458,6 +458,7 @@ class TestForms:
             "change_bot_picture",
             "attach_image",
             "suggest_text",
+            "show_read_once",
             "give_feedback",
             "change_logo",
             "change_push_address",

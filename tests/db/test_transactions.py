@@ -87,8 +87,8 @@ REFUSED = {
     "download_backup",
     *("request_email_verification", "request_new_password", "set_new_password", "unsubscribe_user", "verify_email"),
     *("renew_push_topic", "change_push_address", "subscribe_browser", "change_push_browser"),
-    *("suggest_reply", "suggest_text"),
-}  # a valid request needs a page or a code from an earlier request, a backup, e-mail, a push server or an AI
+    *("suggest_reply", "suggest_text", "reveal_message", "show_read_once"),
+}  # a valid request needs a page, a code, a backup, e-mail, a push server, an AI, or a read-once message
 
 SEPARATE = (
     "change_password",

@@ -21,7 +21,16 @@ import app
 from service import clock, commands, db
 from service.db import migrations, sqlite, write_lock
 from service.db.migrations import step_8
-from service.models import AuditLog, BotAnswer, BotAnswerWord, ClockState, Event, canned_answer_index
+from service.models import (
+    AuditLog,
+    BotAnswer,
+    BotAnswerWord,
+    ClockState,
+    Event,
+    Message,
+    Notification,
+    canned_answer_index,
+)
 from service.models.audit_log import OPERATOR, Head
 from service.operate import backups, doctor
 from service.operate.doctor import schema
@@ -129,6 +138,26 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(version: int, data: Pa
         new |= dict.fromkeys(FORMER_NAMES, "")
         upgraded |= {name: "" for name in upgraded if name in FORMER_NAMES}
     assert upgraded == new
+
+
+def test_read_once_messages_of_then_are_sealed(version: int, data: Path) -> None:
+    settings = settings_at(data)
+    make(settings, version)
+    db.open_database(settings.data, settings.database)
+    with db.write():
+        change = "is_read_once = TRUE, original_content = content"
+        db.database.execute_sql(f"UPDATE message SET {change} WHERE id = '{SAID[1]}'")
+        db.database.execute_sql(f"UPDATE message SET reply_snapshot = '[123,125]' WHERE id = '{SAID[3]}'")
+    before = list(db.database.execute_sql(f"SELECT content FROM message WHERE id = '{SAID[1]}'"))
+    migrations.migrate()
+    sealed = Message.get_by_id(SAID[1])
+    assert [(sealed.sealed_content,)] == before
+    assert (sealed.content, sealed.original_content, sealed.plain_text, sealed.search_text) == ("[]", "[]", "", "")
+    assert Message.get_by_id(SAID[3]).reply_snapshot == "[]"
+    about = Notification.select().where(Notification.message_id == SAID[1])
+    assert {notification.body for notification in about} <= {""}
+    assert (Message.get_by_id(SAID[0]).plain_text, Message.get_by_id(SAID[0]).sealed_content) == ("Grüße 👋", "[]")
+    db.close_database()
 
 
 def test_prepared_answers_of_then_are_indexed(version: int, data: Path) -> None:

@@ -715,6 +715,8 @@ NOT_AUDITED = {  # operations that change no permissions
         "remove_screenshot",
         "give_feedback",
         "attach_image",
+        "reveal_message",
+        "show_read_once",
         "remove_avatar",
         "submit_feedback",
         "create_event",

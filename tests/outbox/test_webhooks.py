@@ -203,6 +203,13 @@ class TestEvents:
         (hidden,) = self.data(worker, receiver, "message.deleted")
         assert (hidden["message_id"], hidden["is_private"], hidden["is_hidden"]) == (id, False, True)
 
+    def test_of_a_read_once_message_that_is_read(self, alice, agent, session, receiver, worker):
+        id = send(agent, session, self.TEXT, is_read_once=True).data["id"]
+        path = f"/chats/{session.id}/messages/{id}/reveal"
+        assert [alice.post(path).status for _ in range(2)] == [200, 400]
+        (revealed,) = self.data(worker, receiver, "message.revealed")
+        assert (revealed["message_id"], revealed["sender_id"]) == (id, agent.user.id)
+
     def test_of_chats(self, alice, agent, bot, receiver, worker):
         id = alice.post("/chats", {"bot_id": bot.id, "app_id": bot.app_id}).data["id"]
         session = ChatSession.get_by_id(id)

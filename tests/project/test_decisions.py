@@ -19,7 +19,7 @@ from service.errors import ApiError
 from service.models import Bot, DataShare, Event, Feedback, Message, Notification, User
 from service.operate import import_export
 from service.routes import operations
-from tests.support.client import text_of, walk
+from tests.support.client import walk
 from tests.support.observe import nothing_changes
 from tests.support.operations import DOCUMENTED, title
 from tests.support.passwords import PASSWORD
@@ -490,10 +490,3 @@ def test_openapi_document_has_an_address(anyone):
     reply = anyone.get("//docs/openapi.json")
     assert reply.headers["Content-Type"] == "application/vnd.oai.openapi+json"
     assert reply.json == json.loads(msgspec.json.encode(openapi.document(operations())))
-
-
-def test_read_once_message_can_be_read_again(alice, session, say):
-    say("Burn this", is_read_once=True)
-    for _ in range(2):
-        (message,) = alice.get(f"/chats/{session.id}/messages").data
-        assert (message["is_read_once"], text_of(message)) == (True, "Burn this")

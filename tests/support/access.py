@@ -156,6 +156,7 @@ ROWS = Rows(
         "edit_message": Row(roles(FORBIDDEN, alice=200), "chats", "alice", {"content": "New", **HERS}, message="plain"),
         "mark_chat_session_read": Row(STAFF_OR_403, "chats", "alice", HERS),
         "get_chat_context": Row(STAFF_OR_403, "chats:read", query=AS_ALICE),
+        "reveal_message": Row({**STAFF_OR_403, "alice": FORBIDDEN}, "chats", "alice", HERS, message="sealed"),
         "upload_image": Row(STAFF_201_OR_403, "chats", "alice", IMAGE, AS_ALICE),
         "get_image": Row(STAFF_OR_403, "chats:read"),
         "list_messages": Row(STAFF_OR_400, "chats:read"),
@@ -357,6 +358,12 @@ ROWS = Rows(
             "console",
             body={"act": "send", "csrf_token": "{console}"},
         ),
+        "show_read_once": Row(
+            {**STAFF_OR_403, "alice": 403},  # as a page
+            "console",
+            "alice",
+            {"message": "{sealed}", "csrf_token": "{console}", **HERS},
+        ),
         "show_image": Row(STAFF_OR_403, "console:read"),
         "change_push_browser": Row(
             roles(404), "console", "", {"act": "unsubscribe", "csrf_token": "{console}", **HERS}
@@ -529,6 +536,7 @@ class World:
                 "pinned": say("Hello", **pin).id,
                 "plain note": say(NOTE, **note).id,
                 "pinned note": say(NOTE, **note, **pin).id,
+                "sealed": say("", sender_id=alice.id, is_read_once=True, sealed_content="[34,33,34]").id,
             }
             ids = {"chat_session_id": session.id, "user_id": alice.id, "message_id": self.messages["pinned"]}
             image = MessageImage.create(**ids, **ENCODED._asdict())
@@ -569,6 +577,7 @@ class World:
             "csrf_token": sign("form", ["of Alice's browser"]),
             "feed": CalendarFeed.renew(alice.id),
             "grant": self.ids[DataShare],
+            "sealed": self.messages["sealed"],
             "delivery": Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id,
         }
 

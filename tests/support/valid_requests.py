@@ -76,6 +76,7 @@ NAMES = {
     "bot": h.HILDA,
     "conversation": h.CONVERSATION,
     "grant": IDS[DataShare],
+    "sealed": IDS[Message],
     "consent": urlencode(VALID_PARAMETERS),
 }
 

@@ -38,7 +38,7 @@ def test_customer_chooses_a_button_and_staff_see_it_at_once(visit: Callable[...,
     staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice", DARK, NARROW)
     page = staff.page
     page.locator("textarea[name=text]").fill("Again?")
-    page.locator(".offer > summary").click()
+    page.locator(".options > summary").click()
     page.get_by_label("Buttons, one a line").fill(
         "Yes\nNo, please send my money back to the account that I have paid from"
     )
@@ -60,7 +60,7 @@ def test_message_that_is_refused_keeps_its_buttons(visit: Callable[..., Visit]) 
     visitor.expected = ("401", "400")
     page = visitor.page
     page.locator("textarea[name=text]").fill("Which one?")
-    page.locator(".offer > summary").click()
+    page.locator(".options > summary").click()
     page.get_by_label("Buttons, one a line").fill("x" * 81)
     page.locator("textarea[name=text]").press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("at most 80 characters")

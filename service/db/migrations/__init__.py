@@ -34,6 +34,7 @@ from service.db.migrations import (
     step_24,
     step_25,
     step_26,
+    step_27,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -66,6 +67,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_24.STATEMENTS,
     step_25.STATEMENTS,
     step_26.STATEMENTS,
+    step_27.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

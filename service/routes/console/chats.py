@@ -28,6 +28,7 @@ from service.models import (
     assignments,
     bot_replies,
     inbox,
+    read_once,
     search,
     sending,
     snoozing,
@@ -81,6 +82,7 @@ class ChatForm(ConsoleForm, kw_only=True):
     act: Literal["send", "press", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"]
     text: str = ""
     is_private: bool = False
+    is_read_once: bool = False
     reply: OptionalUlid = ""
     message: OptionalUlid = ""
     action: str = ""  # the pressed one, of the message
@@ -93,6 +95,12 @@ class ChatForm(ConsoleForm, kw_only=True):
     image_2: OptionalUuid = ""
     image_3: OptionalUuid = ""
     image_4: OptionalUuid = ""
+
+
+class RevealForm(ConsoleForm, kw_only=True):
+    """A read-once message to show."""
+
+    message: OptionalUlid = ""
 
 
 IMAGES = tuple(f"image_{number}" for number in range(1, MESSAGE_LIMIT + 1))
@@ -168,7 +176,7 @@ def chat_page(
 ) -> HtmlPage:
     """Return the page of a chat."""
     form_values = failure.values
-    if form_values:  # after an error, the form keeps its values
+    if "act" in form_values:  # after an error, the form keeps its values
         edit = form_values["message"] if form_values["act"] == "edit" else ""
         note = form_values["is_private"] if form_values["act"] == "send" else query.note
         query = msgspec.structs.replace(query, reply=form_values["reply"], edit=edit, note=note)
@@ -237,6 +245,19 @@ def change_chat(
         return _send(caller, session, body, ReplyOptions(request_info.languages, bool(settings.assistant_url)))
     done, fragment = ACTIONS[body.act](caller, session, body)
     return Redirect(f"{chat_address(session, query, reply='', edit='', done=done)}#{fragment}")
+
+
+@routes.post("/console/chats/{id}/reveal", statuses=(200, 400, 401, 403, 404))
+@layout.form_handler(chat_page, ChatQuery)
+def show_read_once(
+    caller: Caller, session: ChatSession, query: ChatQuery, body: RevealForm, settings: Settings
+) -> HtmlPage:
+    """Show a read-once message of the other side, for the last time."""
+    message = Message.get_for(caller, body.message, session)
+    row = msgspec.json.decode(read_once.reveal(caller, session, message))
+    (view,) = messages.views([row], session, caller, layout.times_of(caller))
+    address, title = chat_address(session, query), gettext("Read-once message")
+    return layout.show(caller, "read-once", title, active="inbox", message=view, linked=linked, chat_address=address)
 
 
 @routes.post(
@@ -316,7 +337,8 @@ def _written(body: ChatForm) -> sending.Draft:
     images = attached_images(body)
     content = sending.stored_content({"text": layout.clean_text(body.text) if images else _text(body)})
     own_id = f"{messages.FORM_ID}{body.number[:64]}" if body.number else None
-    draft = sending.Draft(content, body.is_private, body.reply or None, own_id, images)
+    ids = body.reply or None, own_id, images
+    draft = sending.Draft(content, body.is_private, *ids, is_read_once=body.is_read_once)
     labels = [line.strip() for line in body.buttons.splitlines() if line.strip()]
     return draft._replace(action_payload=actions.offer_of(labels)) if labels else draft
 
