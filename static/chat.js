@@ -279,7 +279,7 @@ if (draftField && (isCanned || !draftField.value)) {
 setParameters({ canned: "" });
 
 async function submitAction(form, button) {
-  const field = form.querySelector("textarea");
+  const isComposer = form.matches(".composer");
   const body = new URLSearchParams(new FormData(form, button));
   form.dataset.submitted = "yes";
   closeMenu(form);
@@ -287,7 +287,7 @@ async function submitAction(form, button) {
   delete form.dataset.submitted;
   if (error) return;
   showPage(page);
-  if (!field) return;
+  if (!isComposer) return;
   updateAddress(page);
   form.replaceWith(page.querySelector(".composer"));
   composerField()?.focus({ preventScroll: true });

@@ -32,39 +32,47 @@ def migrate(flags: argparse.Namespace, settings: Settings) -> None:
 def purge(flags: argparse.Namespace, settings: Settings) -> None:
     """Erases the content of messages permanently. The rows stay as tombstones; no bytes remain in the files.
 
-    With --user, also erases the screenshots in the feedback of the user. Deletes the e-mails of a demo, which have
-    texts of messages.
+    With --session and --user, also erases the comments of ratings; with --user, also the screenshots in the feedback of
+    the user. Deletes the e-mails of a demo, which have texts of messages.
     """
     import app
     from service.models import AuditLog, ChatSession, FeedbackScreenshot, Message, MessageImage, StoredMail, User
     from service.models.audit_log import OPERATOR
+    from service.models.ratings import count_comments, erase_comments
 
     app.prepare(settings)
+    sessions = None
     if flags.message:
         subject_id = read_ulid(flags.message)
         condition = Message.id == subject_id
     elif flags.session:
         subject_id = read_uuid(flags.session)
         condition = Message.chat_session_id == subject_id
+        sessions = ChatSession.id == subject_id
     else:
         user = User.by_email(flags.user)
         if user is None:
             raise Stop(f"no such user: {flags.user}")
         subject_id = user.id
-        condition = Message.chat_session_id.in_(
-            ChatSession.select(ChatSession.id).where(ChatSession.user_id == user.id)
-        )
+        sessions = ChatSession.user_id == user.id
+        condition = Message.chat_session_id.in_(ChatSession.select(ChatSession.id).where(sessions))
     screenshots = FeedbackScreenshot.count_of(subject_id) if flags.user else 0
-    if not screenshots and not Message.select().where(condition).exists():
+    if (
+        not screenshots
+        and not (sessions and count_comments(sessions))
+        and not Message.select().where(condition).exists()
+    ):
         raise Stop("no such message")
     with db.write():
         purged = Message.purge(condition)
         StoredMail.delete().execute()
+        comments = erase_comments(sessions) if sessions else 0
         if flags.user:
             MessageImage.remove_unsent(subject_id)
             screenshots = FeedbackScreenshot.purge(subject_id)
-        if purged or screenshots:
-            counts = {"messages": purged} | ({"screenshots": screenshots} if screenshots else {})
+        if purged or screenshots or comments:
+            more = {"screenshots": screenshots, "comments": comments}
+            counts = {"messages": purged} | {name: number for name, number in more.items() if number}
             AuditLog.record("purged", OPERATOR, subject_id, **counts)
     db.rewrite_files()
     print(f"{purged} messages purged" + (f", {screenshots} screenshots of feedback" if screenshots else ""))

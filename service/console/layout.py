@@ -53,6 +53,7 @@ SUCCESS_MESSAGES = {
     "pinned": gettext_noop("Pinned."),
     "push_ended": gettext_noop("Push notifications ended."),
     "push_renewed": gettext_noop("Push address created."),
+    "rated": gettext_noop("Thank you for your rating."),
     "read": gettext_noop("Marked as read."),
     "removed": gettext_noop("Picture removed."),
     "reply_added": gettext_noop("Canned reply added."),

@@ -47,6 +47,18 @@ class SessionArchived(BadRequest):
     code = "session_archived"
 
 
+class SessionNotOver(BadRequest):
+    """This chat session is not over, so it cannot be rated yet."""
+
+    code = "session_not_over"
+
+
+class RatingNotFound(NotFound):
+    """This chat session has no rating."""
+
+    code = "rating_not_found"
+
+
 class AssigneeNotFound(NotFound):
     """There is no such user among the staff of this app."""
 

@@ -33,6 +33,7 @@ from service.models.messages import Message
 from service.models.notifications import Notification
 from service.models.push_subscriptions import PushKey, PushSubscription
 from service.models.push_topics import PushTopic
+from service.models.ratings import ChatRating
 from service.models.reply_queue import PendingReply
 from service.models.signing_keys import SigningKey
 from service.models.stored_mails import StoredMail
@@ -52,6 +53,7 @@ __all__ = [
     "BotPicture",
     "CalendarFeed",
     "CannedReply",
+    "ChatRating",
     "ChatSession",
     "ClockState",
     "DataShare",
@@ -87,6 +89,7 @@ RECORDS: dict[str, type[Table]] = {
     "chat_session": ChatSession,
     "message": Message,
     "message_image": MessageImage,
+    "chat_rating": ChatRating,
     "event": Event,
     "notification": Notification,
     "data_share": DataShare,

@@ -28,6 +28,7 @@ from service.errors import BadRequest
 from service.fields import Column, SqlValue, primary_key
 from service.models import RECORDS, AuditLog, Avatar, Bot, FeedbackScreenshot, Message, User
 from service.models.audit_log import OPERATOR
+from service.models.ratings import recompute_ratings
 from service.models.recompute import recompute, sessions_of
 from service.operate import import_lines
 
@@ -268,6 +269,7 @@ def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
     Avatar.recompute()
     Bot.recompute_pictures()
     FeedbackScreenshot.recompute()
+    recompute_ratings()
     if counts:
         AuditLog.record("imported", OPERATOR, "", **counts)
     report.counts = counts

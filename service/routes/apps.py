@@ -10,6 +10,7 @@ from service.api.schemas import BodyColumns
 from service.db import Page, render
 from service.models import App
 from service.models.callers import Caller
+from service.models.ratings import Satisfaction, satisfaction
 from service.models.staff import StaffMember, list_staff
 from service.types import JsonObject
 
@@ -50,6 +51,12 @@ def get_app(app: App) -> Annotated[Raw, App]:
 def list_app_staff(app: App, query: AppsQuery) -> Page[StaffMember]:
     """List the users to whom chat sessions of an app can be assigned (staff only)."""
     return list_staff(app.id, query.cursor, query.per_page)
+
+
+@routes.get("/apps/{app_id}/satisfaction", statuses=(200, 400, 403, 404))
+def get_satisfaction(app: App) -> Satisfaction:
+    """Get the satisfaction of the customers of an app, from its newest ratings (staff only)."""
+    return satisfaction(app.id)
 
 
 @routes.patch("/apps/{app_id}", statuses=(200, 400, 403, 404), admin_only=True, example={"name": "First shop"})

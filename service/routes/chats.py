@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from service import clock
 from service.api.operations import Routes
@@ -16,11 +16,13 @@ from service.errors import (
     BotNotFound,
     ConversationNotFound,
     MessageNotFound,
+    RatingNotFound,
     SessionArchived,
+    SessionNotOver,
     UnknownStatus,
 )
 from service.fields import DATE_TIME, UUID, AnyUlid, AnyUuid
-from service.models import ChatSession, assignments, bot_replies, inbox, snoozing
+from service.models import ChatRating, ChatSession, assignments, bot_replies, inbox, ratings, snoozing
 from service.models.callers import Caller
 from service.models.chats import STATUSES, check_status
 from service.models.inbox import Context, SessionOverview
@@ -235,3 +237,28 @@ def end_chat_session(caller: Caller, session: ChatSession) -> Status:
 def delete_chat_session(caller: Caller, session: ChatSession) -> Status:
     """Archive a chat session; its messages are kept."""
     return Status(session.set_status("archived", caller))
+
+
+class NewRating(Struct):
+    """The rating of a chat session."""
+
+    score: ratings.Score
+    comment: Annotated[str, Meta(max_length=2_000)] = ""
+
+
+@routes.put(
+    "/chats/{id}/rating",
+    statuses=(200, 400, 401, 403, 404),
+    extension=True,
+    errors=(SessionNotOver,),
+    example={"score": 5, "comment": "Thank you for the quick help."},
+)
+def rate_chat_session(caller: Caller, session: ChatSession, body: NewRating) -> Annotated[Raw, ChatRating]:
+    """Rate a chat session that is over, or change your rating."""
+    return ratings.rate(caller, session, body.score, body.comment)
+
+
+@routes.get("/chats/{id}/rating", statuses=(200, 400, 401, 403, 404), extension=True, errors=(RatingNotFound,))
+def get_rating(session: ChatSession) -> Annotated[Raw, ChatRating]:
+    """Get the rating of a chat session by its customer."""
+    return ratings.read_rating(session)

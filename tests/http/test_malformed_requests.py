@@ -335,10 +335,12 @@ def test_original_requests_are_valid(sample_service: SampleService) -> None:
         "change_backups": 404,
         "download_backup": 404,
         **dict.fromkeys(("reveal_message", "show_read_once"), 403),
+        "rate_chat_session": 400,
+        "get_rating": 404,
         **dict.fromkeys(("show_verification", "verify_email", "show_unsubscription", "unsubscribe_user"), 400),
         **dict.fromkeys(("show_new_password", "set_new_password", "request_new_password"), 400),
         **dict.fromkeys(("show_forgotten_password", "request_email_verification"), 404),
-    }  # codes and links are valid only once; there are an admin, no backup, e-mail, AI and read-once message
+    }  # codes and links are valid once; there are an admin, no backup, e-mail, AI, read-once message and ended chat
     for request in sample_service.installation.requests():
         with rolled_back(request.operation.name):
             status = sample_service.send(request).status

@@ -716,6 +716,7 @@ NOT_AUDITED = {  # operations that change no permissions
         "give_feedback",
         "attach_image",
         "reveal_message",
+        "rate_chat_session",
         "show_read_once",
         "remove_avatar",
         "submit_feedback",

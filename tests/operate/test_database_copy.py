@@ -27,6 +27,7 @@ from service.models import (
     Avatar,
     Bot,
     CalendarFeed,
+    ChatRating,
     ChatSession,
     ClockState,
     Delivery,
@@ -324,6 +325,7 @@ SINGLE = (
     StoredBranding,
     ReadMarker,
     FeedbackScreenshot,
+    ChatRating,
 )  # at most one row, or one for each parent
 GENERATED_ROWS = st.tuples(*(generated_rows(table, n) for table in TABLES for n in range(1 if table in SINGLE else 3)))
 

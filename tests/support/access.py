@@ -59,6 +59,7 @@ Expected = int | tuple[int, str]
 
 FORBIDDEN, UNKNOWN = (403, "forbidden"), (401, "missing_credentials")
 
+NO_RATING = (404, "rating_not_found")
 NO_SESSION, NO_MESSAGE = (400, "session_not_found"), (400, "message_not_found")
 
 
@@ -153,6 +154,8 @@ ROWS = Rows(
         "search_messages": Row(roles(200), "chats:read", query=f"q=e&{AS_ALICE}"),
         "get_chat_session": Row(STAFF_OR_403, "chats:read"),
         "send_message": Row(STAFF_201_OR_403, "chats", "alice", {"content": {"text": "Bye"}, **HERS}),
+        "rate_chat_session": Row(roles(FORBIDDEN, alice=(400, "session_not_over")), "chats", body={"score": 5, **HERS}),
+        "get_rating": Row(roles(FORBIDDEN, alice=NO_RATING, agent=NO_RATING, admin=NO_RATING), "chats:read"),
         "edit_message": Row(roles(FORBIDDEN, alice=200), "chats", "alice", {"content": "New", **HERS}, message="plain"),
         "mark_chat_session_read": Row(STAFF_OR_403, "chats", "alice", HERS),
         "get_chat_context": Row(STAFF_OR_403, "chats:read", query=AS_ALICE),
@@ -189,6 +192,7 @@ ROWS = Rows(
         ),
         "update_answer": Row(APP_STAFF, "bots", "shop", {"answer": "New"}),
         "delete_answer": Row(APP_STAFF, "bots", "shop"),
+        "get_satisfaction": Row(APP_STAFF, "bots:read"),
         "list_app_staff": Row(APP_STAFF, "bots:read"),
         "list_canned_replies": Row(APP_STAFF, "chats:read"),
         "create_canned_reply": Row(

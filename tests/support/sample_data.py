@@ -85,6 +85,7 @@ def records(**alice: str) -> list[Record]:
         *({"user": {**user, "password_hash": PASSWORD_HASH}} for user in users),
         *({"bot": bot} for bot in bots),
         *({"chat_session": chat} for chat in chats),
+        {"chat_rating": {"chat_session_id": QUIET, "score": 4, "comment": "Fine"}},
         *(
             {"message": {"chat_session_id": SESSION, "conversation_id": CONVERSATION, **message}}
             for message in messages

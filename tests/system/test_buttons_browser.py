@@ -1,4 +1,4 @@
-"""Buttons in messages, in a real browser."""
+"""Buttons in messages, and ratings, in a real browser."""
 
 from collections.abc import Callable, Iterator
 
@@ -66,3 +66,17 @@ def test_message_that_is_refused_keeps_its_buttons(visit: Callable[..., Visit]) 
     expect(page.get_by_role("alert")).to_contain_text("at most 80 characters")
     expect(page.locator("textarea[name=text]")).to_have_value("Which one?")
     expect(page.locator("textarea[name=buttons]")).to_have_value("x" * 81)
+
+
+def test_rating_is_shown_to_staff_and_leaves_the_composer(visit: Callable[..., Visit]) -> None:
+    staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice", DARK, NARROW)
+    staff.page.get_by_text("Manage", exact=True).click()
+    staff.page.get_by_role("button", name="End the chat").click()
+    form = customer.page.locator("form.rating")
+    form.get_by_label("4").check()
+    form.get_by_label("Comment").fill("Quick")
+    customer.check_accessibility([(DARK, NARROW), (LIGHT, WIDE)])
+    form.get_by_role("button", name="Rate").click()
+    expect(form.get_by_role("button", name="Change the rating")).to_be_visible()
+    expect(customer.page.locator("form.composer")).to_have_count(1)
+    expect(staff.page.locator("p.rating")).to_have_text("Rated 4 of 5: Quick")

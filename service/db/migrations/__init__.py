@@ -35,6 +35,7 @@ from service.db.migrations import (
     step_25,
     step_26,
     step_27,
+    step_28,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -68,6 +69,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_25.STATEMENTS,
     step_26.STATEMENTS,
     step_27.STATEMENTS,
+    step_28.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

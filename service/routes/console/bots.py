@@ -17,6 +17,7 @@ from service.db import Page
 from service.errors import InvalidBody
 from service.models import App, Bot, ChatSession, bots
 from service.models.callers import Caller
+from service.models.ratings import Satisfaction, satisfaction
 from service.translation import gettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
@@ -129,10 +130,11 @@ def catalogue_page(caller: Caller, query: CatalogueQuery, failure: FormFailure =
     query.app_id = query.app_id or failure.values.get("app_id", "")
     apps = [app for app in apps_of(caller, query.app_id) if caller.is_staff(app.id)]
     query.app_id = query.app_id or (apps[0].id if apps else "")
-    page: Page[Bot] = Page(b"[]", ())
+    page, satisfied = Page[Bot](b"[]", ()), Satisfaction(0, None, None)
     if query.app_id or caller.role != "admin":
         app = App.get_for(caller, query.app_id)
         filters = {"search": query.search, "status": query.status, "kind": query.kind}
+        satisfied = satisfaction(app.id)
         page = Bot.catalogue(app.id, query.cursor, layout.PAGE_ROWS, **filters)
     return layout.show(
         caller,
@@ -144,6 +146,7 @@ def catalogue_page(caller: Caller, query: CatalogueQuery, failure: FormFailure =
         failure=failure,
         apps=apps,
         profiles=profiles_of(page),
+        satisfaction=satisfied,
         next_step=create_app(),
     )
 

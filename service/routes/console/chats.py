@@ -28,6 +28,7 @@ from service.models import (
     assignments,
     bot_replies,
     inbox,
+    ratings,
     read_once,
     search,
     sending,
@@ -44,6 +45,7 @@ from service.models.staff import list_staff
 from service.settings import Settings
 from service.translation import gettext, ngettext
 
+SCORES = tuple(str(score) for score in range(1, ratings.MAX_SCORE + 1))
 MAX_STAFF = 100  # to choose from
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
@@ -79,7 +81,9 @@ class ChatQuery(ChatListQuery):
 class ChatForm(ConsoleForm, kw_only=True):
     """An action in a chat."""
 
-    act: Literal["send", "press", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"]
+    act: Literal[
+        "send", "press", "rate", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"
+    ]
     text: str = ""
     is_private: bool = False
     is_read_once: bool = False
@@ -89,6 +93,8 @@ class ChatForm(ConsoleForm, kw_only=True):
     buttons: str = ""  # labels of the actions that the message offers, one a line
     status: str = ""
     assignee: OptionalUuid = ""  # "" gives the chat back to its bot
+    score: str = ""
+    comment: Annotated[str, Meta(max_length=2_000)] = ""
     until: str = ""  # the end of a snooze, in the time zone of the user
     image: str = ""  # the name of a file that was chosen and not attached
     image_1: OptionalUuid = ""
@@ -225,6 +231,9 @@ def chat_page(
         may_call_person=may_call_person(session),
         suggests=bool(settings.assistant_url),
         staff=staff_to_choose(caller, session),
+        rating=ratings.rating_of(session),
+        may_rate=ratings.may_rate(caller, session),
+        scores=SCORES,
         next_morning=f"{times.field(clock.timestamp(clock.now() + clock.DAY))[:10]}T09:00",
         chat_address=functools.partial(chat_address, session, query),
     )
@@ -394,6 +403,13 @@ def _hand_over(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[st
     return "handed_over", "end"
 
 
+def _rate(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    if body.score not in SCORES:
+        raise InvalidBody("Choose a number of stars.")
+    ratings.rate(caller, session, int(body.score), layout.clean_text(body.comment))
+    return "rated", "end"
+
+
 def _snooze(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     try:
         until = layout.times_of(caller).read(body.until)
@@ -411,6 +427,7 @@ ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] =
     "read": _read,
     "status": _set_status,
     "assign": _assign,
+    "rate": _rate,
     "snooze": _snooze,
     "handover": _hand_over,
 }
