@@ -376,6 +376,10 @@ NEEDS_A_DATABASE = [
     ("user", "edit", "alice@example.com", "--first-name", "Alice"),
     ("user", "role", "alice@example.com", "admin"),
     ("user", "delete", "alice@example.com"),
+    (
+        *("user", "reinvite", "alice@example.com", "--smtp", "smtp://127.0.0.1"),
+        *("--mail-from", "shop@chat.example", "--public-url", "https://chat.example"),
+    ),
     ("app", "list"),
     ("app", "edit", APP, "--name", "Shop"),
     ("bot", "add", "Hilda", "--app", APP),
