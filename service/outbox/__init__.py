@@ -1,4 +1,4 @@
-"""The outbox: what delivers e-mails, push notifications and webhooks to the servers that the operator names.
+"""Delivers what waits in the outbox (`models/deliveries.py`) to the servers that the operator names.
 
 This module does not import the transports, because every command imports it, and most deliver nothing.
 """
