@@ -177,7 +177,7 @@ def press(browser, session, **fields):
 
 def composer(browser):
     page = browser.reply.raw.decode()
-    (text,) = re.findall("<textarea[^>]*>([^<]*)</textarea>", page)
+    (text,) = re.findall('<textarea name="text"[^>]*>([^<]*)</textarea>', page)
     return {**next(form for _, form in Forms(page).found if "text" in form), "text": html.unescape(text)}
 
 

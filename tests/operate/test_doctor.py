@@ -286,7 +286,7 @@ def create_file(data: Path, name: str, days: int = 0) -> None:
 
 
 FILES: dict[str, tuple[Callable[[Path], Any], str, str, str]] = {
-    "page": (lambda data: overwrite(data / "service.db"), "error", "file", "service.db is damaged: "),
+    "page": (lambda data: overwrite(data / "service.db"), "error", "database|file", "damaged|malformed"),
     "half": (lambda data: os.truncate(data / "service.db", 100 * 1024), "error", "database|file", "damaged|malformed"),
     "text": (lambda data: (data / "service.db").write_bytes(b"x" * 9999), "error", "database", "not a database"),
     "empty file": (lambda data: os.truncate(data / "service.db", 0), "error", "database", "there is no database in"),

@@ -467,7 +467,9 @@ def test_stream_that_is_cut_continues(enter: Callable[..., Visit], server: Serve
     """Messages that are sent while there is no connection are shown after it."""
     visitor, token = enter("alice"), server.log_in("agent@example.com")
     visitor.expected += ("ERR_",)
-    page, path = visitor.open(CHAT), f"/api/v1/chats/{h.SESSION}/messages"
+    with visitor.page.expect_response("**/console/news/stream*"):
+        page, path = visitor.open(CHAT), f"/api/v1/chats/{h.SESSION}/messages"
+    page.wait_for_timeout(500)  # a stream that opens after the cut shows that there is a connection
     for number in range(3):
         visitor.context.set_offline(True)
         expect(page.get_by_text("No connection to the service.")).to_be_visible()
@@ -962,10 +964,10 @@ def test_times_are_in_the_time_zone_of_the_browser(enter: Callable[..., Visit]) 
         visitor = enter("agent", timezone_id=zone)
         expect(visitor.page.locator("#main")).to_have_attribute("data-timezone", zone)  # after the page was reloaded
         visitor.page.wait_for_load_state()
-        page = visitor.open(f"{CHAT}#end")
-        expect(page.locator(".message time").first).to_have_text(time)
-    page = enter("ada", timezone_id="America/New_York").open(f"{CHAT}#end")
-    expect(page.locator(".message time").first).to_have_text("21:02")  # in Tokyo, as in the profile
+        page = visitor.open(f"{CHAT}?at={h.HELLO}")
+        expect(page.locator(f"#m-{h.HELLO} time").first).to_have_text(time)
+    page = enter("ada", timezone_id="America/New_York").open(f"{CHAT}?at={h.HELLO}")
+    expect(page.locator(f"#m-{h.HELLO} time").first).to_have_text("21:02")  # in Tokyo, as in the profile
 
 
 def test_customer_is_shown_to_staff(enter: Callable[..., Visit]) -> None:

@@ -28,7 +28,7 @@ from tests.support.server_process import INTERRUPTING, Served
 pytestmark = [pytest.mark.sqlite_only("uses PostgreSQL and SQLite in all runs of the tests"), pytest.mark.database]
 
 MIB = 2**20
-LARGEST = {DEFAULT: 12 * MIB, POSTGRESQL: 17 * MIB}
+LARGEST = {DEFAULT: 12 * MIB, POSTGRESQL: 22 * MIB}
 LACKING = "NOT TESTED: PostgreSQL is missing; on Debian: apt-get install postgresql"
 UNREACHABLE = "postgresql://127.0.0.1:1/cx"
 

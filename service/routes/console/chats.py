@@ -263,10 +263,13 @@ def show_read_once(
 ) -> HtmlPage:
     """Show a read-once message of the other side, for the last time."""
     message = Message.get_for(caller, body.message, session)
+    after = updates.since(caller, "").after  # before the change, whose revision depends on all chats
     row = msgspec.json.decode(read_once.reveal(caller, session, message))
     (view,) = messages.views([row], session, caller, layout.times_of(caller))
     address, title = chat_address(session, query), gettext("Read-once message")
-    return layout.show(caller, "read-once", title, active="inbox", message=view, linked=linked, chat_address=address)
+    return layout.show(
+        caller, "read-once", title, active="inbox", after=after, message=view, linked=linked, chat_address=address
+    )
 
 
 @routes.post(
