@@ -147,7 +147,8 @@ OTHERS = sum(GROUPS, [])
 @pytest.mark.parametrize(
     "selection",
     [
-        *(words("--include-tag", group) for group in GROUPS),
+        # With the links of `reveal_message`, Schemathesis 4.32 follows no link of its group.
+        *([*words("--include-tag", group), *words("--exclude-operation-id", ("reveal_message",))] for group in GROUPS),
         [*words("--exclude-tag", OTHERS), *words("--exclude-operation-id", SEPARATE)],
     ],
     ids=lambda selection: f"{selection[0].strip('-')} {selection[1]}",
