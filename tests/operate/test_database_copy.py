@@ -108,7 +108,7 @@ def fill(where: str, folder: Path) -> None:
     IdempotencyKey.create(**request, body='{"success":true}', expires_at=clock.now() + clock.DAY)
     about = {"chat_session_id": sample_data.SESSION, "message_id": sample_data.HELLO}
     ReadMarker.create(**about, user_id=sample_data.ALICE)
-    PendingReply.create(**about, languages="de en", due_at=clock.now())
+    PendingReply.create(**about, languages="de en", due_at=clock.now() + clock.DAY)  # no server sends it during a test
     CalendarFeed.create(user_id=sample_data.ALICE, digest="d")
     PushTopic.create(user_id=sample_data.ALICE, topic="t")
     PushKey.ensure()
