@@ -136,7 +136,7 @@ def test_cursors_are_valid_at_all_instances(several: Cluster) -> None:
         cursor = page.meta["next_cursor"]
         if not cursor:
             break
-    assert found == [message(number) for number in range(cluster.MESSAGES)]
+    assert found[: cluster.MESSAGES] == [message(number) for number in range(cluster.MESSAGES)]  # then those of tests
 
 
 # Logins.

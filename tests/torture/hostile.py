@@ -42,7 +42,8 @@ EXCLUDED = {
     "sign_out_browser",
     "change_password",
     "change_account",
-}  # they would end the login of the customer
+    *("stream_updates", "stream_news"),
+}  # they would end the login of the customer, or never end
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?:"
