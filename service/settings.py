@@ -34,6 +34,11 @@ MAX_TEXT = 200  # characters of a text for display
 MAX_SECRET = 64 * 1024  # bytes of a file
 
 
+def by_demo(text: str) -> str:
+    """Raises ValueError: stored e-mails give admins access to the accounts of others, which only a demo may do."""
+    raise ValueError("unset: `serve --demo` sets it")
+
+
 def site(text: str) -> str:
     """The origin of a web site, as browsers send it: in lower case, without path and default port.
 
@@ -186,7 +191,7 @@ class Settings:
     )
     smtp_password: str = _setting("", "password of the user of the SMTP server", secret=True)
     store_mails: str = _setting(
-        "", "URL of a demo, whose e-mails are stored in the database in place of being sent", read=site, hidden=True
+        "", "URL of a demo, whose e-mails are stored in the database in place of being sent", read=by_demo, hidden=True
     )
     mail_from: str = _setting("", "sender of e-mails, such as Support <support@chat.example>", read=mailbox)
     webhook: tuple[str, ...] = _setting(

@@ -61,8 +61,7 @@ def since(caller: Caller, after: str) -> Changes:
     return Changes(list(new), inbox != reported_inbox, position)
 
 
-Describe = Callable[[Caller, Changes], object]
-"""Returns the data of an event."""
+Describe = Callable[[Caller, Changes], object]  # returns the data of an event
 
 
 class UpdateStream(EventStream):

@@ -139,11 +139,16 @@ def question(pending: PendingReply) -> Question | None:
 
 
 def question_to_staff(session: ChatSession) -> Question | None:
-    """Return the newest message of a customer as a question to which staff reply; None if there is no text."""
+    """Return the newest message of a customer as a question to which staff reply; None if there is no text.
+
+    Later messages of the other side are left out: assistants continue a last message of their own, or refuse it.
+    """
     context = inbox.context(session, CONTEXT_MESSAGES)
-    text = next((message.text for message in reversed(context.messages) if message.role == "user"), "")
+    messages = context.messages
+    while messages and messages[-1].role != "user":
+        messages.pop()
     bot = session.bot_id and Bot.find(session.bot_id)
-    return _question(session, bot or Bot(), text, context.messages, context.languages) if text else None
+    return _question(session, bot or Bot(), messages[-1].text, messages, context.languages) if messages else None
 
 
 def _question(

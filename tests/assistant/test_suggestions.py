@@ -68,6 +68,13 @@ def test_bot_need_not_reply(staff, session, ai, columns):
     assert suggestion(staff, session).data["text"] == "I am the assistant."
 
 
+def test_the_last_message_to_the_assistant_is_the_customers(staff, session, ai):
+    send(staff, session, "One moment")
+    assert suggestion(staff, session).status == 200
+    (request,) = ai.requests
+    assert [one["role"] for one in request.body["messages"]] == ["system", "user"]
+
+
 def test_chat_without_a_bot_has_suggestions(alice, agent, shop, ai):
     session = ChatSession.create(app_id=shop.id, user_id=alice.user.id)
     send(alice, session, "Hello")

@@ -13,6 +13,7 @@ from service.settings import (
     MAX_SECRET,
     Settings,
     add_flags,
+    by_demo,
     exposed_files,
     file_variable,
     is_secret,
@@ -26,7 +27,7 @@ from tests.support.server_process import environment
 
 SETTINGS = dataclasses.fields(Settings)
 VISIBLE = [setting for setting in SETTINGS if not setting.metadata.get("hidden")]
-FLAGS = [setting for setting in SETTINGS if not setting.metadata.get("secret")]
+FLAGS = [one for one in SETTINGS if not one.metadata.get("secret") and one.metadata.get("read") is not by_demo]
 
 
 def read(*arguments: str, **variables: str) -> Settings:
@@ -157,6 +158,7 @@ def test_empty_variable_is_ignored(setting: "dataclasses.Field[Any]") -> None:
     ("name", "text", "error"),
     [
         ("CX_PORT", "eighty", "CX_PORT must be a whole number, not 'eighty'"),
+        ("CX_STORE_MAILS", "https://chat.example", "CX_STORE_MAILS must be unset: `serve --demo` sets it"),
         ("CX_THREADS", "1.5", "CX_THREADS must be a whole number, not '1.5'"),
         ("CX_DOCUMENTED_ONLY", "maybe", "CX_DOCUMENTED_ONLY must be true or false, not 'maybe'"),
         ("CX_LOG_LEVEL", "loud", "CX_LOG_LEVEL must be one of debug, info, warning, error, not 'loud'"),

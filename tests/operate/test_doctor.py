@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,9 +268,11 @@ def test_further_errors_of_a_check_are_counted() -> None:
 
 
 def overwrite(path: Path) -> None:
-    """Overwrites a page in the middle of a file."""
+    """Overwrites a page with rows of a table."""
+    with closing(db.open_file(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'feedback'").fetchone()
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2 // 4096 * 4096)
+        file.seek((page - 1) * 4096)
         file.write(b"\xff" * 4096)
 
 
@@ -286,7 +289,7 @@ def create_file(data: Path, name: str, days: int = 0) -> None:
 
 
 FILES: dict[str, tuple[Callable[[Path], Any], str, str, str]] = {
-    "page": (lambda data: overwrite(data / "service.db"), "error", "database|file", "damaged|malformed"),
+    "page": (lambda data: overwrite(data / "service.db"), "error", "file", "service.db is damaged: "),
     "half": (lambda data: os.truncate(data / "service.db", 100 * 1024), "error", "database|file", "damaged|malformed"),
     "text": (lambda data: (data / "service.db").write_bytes(b"x" * 9999), "error", "database", "not a database"),
     "empty file": (lambda data: os.truncate(data / "service.db", 0), "error", "database", "there is no database in"),

@@ -230,6 +230,16 @@ def test_customer_calls_a_person_in_the_console(application, alice, agent, sessi
     assert calls(agent) == [""]
 
 
+def test_staff_sees_until_when_the_chat_stays_pending(application, alice, agent, session):
+    words = "the chat stays pending until it has an assignee"
+    browser = browser_of(application, agent, session)
+    assert words not in browser.text
+    call_person(alice, session)
+    assert words in browser_of(application, agent, session).text
+    agent.put(f"/chats/{session.id}/assignee", {"user_id": agent.user.id})
+    assert words not in browser_of(application, agent, session).text
+
+
 def test_staff_gives_the_chat_back_in_the_console(application, alice, agent, session):
     call_person(alice, session)
     browser = browser_of(application, agent, session)

@@ -25,6 +25,7 @@ from service.fields import (
 from service.models import RECORDS
 from service.models.canned_replies import check_shortcut
 from service.models.feedback import screenshot_address
+from service.models.ratings import MAX_SCORE
 
 PICTURES = ("avatar", "message_image", "feedback_screenshot", "bot_picture")
 KINDS = tuple(kind for kind in RECORDS if kind not in PICTURES)
@@ -73,8 +74,9 @@ def lines(count: int, seed: int) -> Iterator[bytes]:
 
 
 def _row(chance: random.Random, kind: str, number: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"id": identifier(kind, number)}
-    for name, column in members(RECORDS[kind], export=True).items():
+    columns = members(RECORDS[kind], export=True)
+    row: dict[str, Any] = {"id": identifier(kind, number)} if "id" in columns else {}
+    for name, column in columns.items():
         is_needed = column.wire is not None and not isinstance(column, TimestampFlag) and not _may_be_left_out(column)
         if name != "id" and (is_needed or chance.random() < 0.5):
             row[name] = _value(chance, column)
@@ -82,11 +84,13 @@ def _row(chance: random.Random, kind: str, number: int) -> dict[str, Any]:
         row |= {"email": f"{number}@example.com"}
     if kind == "event" and row.get("source_event_id"):
         row["source_event_id"] = str(number)
+    if kind == "chat_rating":
+        row["score"] = 1 + number % MAX_SCORE
     if kind == "message" and chance.random() < 0.3:
         row["text"] = chance.choice(TEXTS)
     # Their defaults depend on the time, or are random.
     fixed = {"created_at": STAMPS[0], "updated_at": STAMPS[0], "conversation_id": identifier("app", number)}
-    return row | {name: value for name, value in fixed.items() if name in members(RECORDS[kind])}
+    return row | {name: value for name, value in fixed.items() if name in columns}
 
 
 def _may_be_left_out(column: Any) -> bool:
