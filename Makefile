@@ -88,7 +88,7 @@ $(VENV)/installed: requirements-dev.lock
 	@echo "Installing the libraries and tools of requirements-dev.lock into $(VENV); this takes about a minute ..."
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@$(RUN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(RUN) -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
 	@touch $@
 
 # The servers that the benchmark compares, separate from the environment of the service.
