@@ -20,6 +20,7 @@ from service.errors import InvalidCursor
 from service.fields import Uuid
 from service.models import ChatSession, LoginSession, User
 from service.models.callers import Caller
+from service.models.receipts import changed_receipts
 from service.models.visibility import Scope, scopes_of, session_condition
 from service.signing import sign, verify
 
@@ -45,11 +46,16 @@ def since(caller: Caller, after: str) -> Changes:
 
     Raises InvalidCursor.
     """
+    return _since(caller, after)[0]
+
+
+def _since(caller: Caller, after: str) -> tuple[Changes, dict[str, int]]:
+    """Return what `since` returns, and a revision of each changed chat session that was reported before."""
     with db.snapshot():
         inbox = int(_inbox_revision(caller.id).value())
         if not after:  # by the clock, because the newest revision would reveal the activity of other users
             floor = clock.now() - MARGIN
-            return Changes([], False, _position(caller, floor, _changed_sessions(caller, floor), inbox))
+            return Changes([], False, _position(caller, floor, _changed_sessions(caller, floor), inbox)), {}
         floor, reported, reported_inbox = _read_position(caller, after)
         found = _changed_sessions(caller, floor, len(reported) + MAX_CHATS)
     new = {id: revision for id, revision in found.items() if reported.get(id) != revision}
@@ -58,7 +64,7 @@ def since(caller: Caller, after: str) -> Changes:
     newest = max([*found.values(), floor + MARGIN])
     within_margin = {id: revision for id, revision in found.items() if revision >= newest - MARGIN}
     position = _position(caller, newest - MARGIN, within_margin, inbox)
-    return Changes(list(new), inbox != reported_inbox, position)
+    return Changes(list(new), inbox != reported_inbox, position), {id: reported.get(id, floor - 1) for id in new}
 
 
 Describe = Callable[[Caller, Changes], object]  # returns the data of an event
@@ -78,13 +84,19 @@ class UpdateStream(EventStream):
         return self._changes()
 
     def _changes(self) -> bytes:
-        """Return an event with what has changed since the position; without a position, with the current one."""
-        found, is_first = since(self._caller, self._position), not self._position
+        """Return an event with what has changed since the position; without a position, with the current one.
+
+        Receipts are events before it: a stream that is cut after them sends them again.
+        """
+        is_first = not self._position
+        found, reported = _since(self._caller, self._position)
         self.has_more = len(found.chats) == MAX_CHATS
         if found.is_empty and not is_first:
             return b""
         self._position = found.after
-        return event("changes", self._describe(self._caller, found), id=found.after)
+        receipts = changed_receipts(reported) if self._caller.shows_receipts else ()
+        changes = event("changes", self._describe(self._caller, found), id=found.after)
+        return b"".join(event("receipt", receipt._asdict()) for receipt in receipts) + changes
 
 
 def topics(caller: Caller) -> frozenset[str]:

@@ -32,16 +32,27 @@ addEventListener("load", () => {
   if (isRequested || !matchMedia("(pointer: coarse)").matches) field?.focus({ preventScroll: true });
 });
 
-// Marks the chat as read when its newest messages are visible.
+// Marks the chat as read when its newest messages are visible, and before that as delivered.
 function markRead() {
   const form = document.querySelector("form[data-mark-read]");
   if (!form || form.dataset.submitted || document.hidden) return;
-  const body = new URLSearchParams(new FormData(form));
-  body.set("act", "read");
   form.dataset.submitted = "yes";
-  fetch(form.action, { method: "POST", body, redirect: "manual" })
+  submitMark(form, "read")
     .then(() => form.remove())
     .catch(() => delete form.dataset.submitted); // the button remains
+}
+let deliveredId = "";
+function markDelivered() {
+  const form = document.querySelector("form[data-mark-read]");
+  const id = form?.elements.message.value;
+  if (!id || id === deliveredId || form.dataset.submitted) return;
+  deliveredId = id;
+  submitMark(form, "delivered").catch(() => (deliveredId = ""));
+}
+function submitMark(form, act) {
+  const body = new URLSearchParams(new FormData(form));
+  body.set("act", act);
+  return fetch(form.action, { method: "POST", body, redirect: "manual" });
 }
 const isAtEnd = () => innerHeight + scrollY > document.documentElement.scrollHeight - 100;
 const onReadingEnd = () => {
@@ -88,6 +99,7 @@ showPage = (page) => {
   updateNoteParameter(); // the choice may have changed since the request
   if (wasAtEnd) goToEnd();
   else countNew(added.length);
+  markDelivered();
 };
 
 // Returns whether a page shows a message that the service has stored: by the number of its form.
@@ -350,3 +362,4 @@ function updateNoteParameter() {
 }
 
 onReadingEnd();
+markDelivered();

@@ -92,7 +92,7 @@ def is_open(session_id: str) -> bool:
 
 
 class _OpenSession(NamedTuple):
-    """An open login session, with role and app of its user."""
+    """An open login session, with role, app and settings of its user."""
 
     id: str
     generation: int
@@ -102,16 +102,17 @@ class _OpenSession(NamedTuple):
     user_id: str
     role: str
     app_id: str | None
+    settings: str
 
     def caller(self, expires_at: int) -> Caller:
         """Return the user with a token or cookie that expires at a time."""
         scopes = None if self.scopes is None else frozenset(self.scopes.split())
-        return Caller(self.user_id, self.role, self.app_id, self.id, scopes, expires_at)
+        return Caller(self.user_id, self.role, self.app_id, self.id, scopes, expires_at, settings=self.settings)
 
 
 @compiled
 def _open_session(session_id: str, now: int) -> Query:
-    users = (User.role, User.app_id)
+    users = (User.role, User.app_id, User.settings)
     columns = (getattr(LoginSession, name) for name in _OpenSession._fields[: -len(users)])
     return User.open_logins(now).where(LoginSession.id == session_id).select(*columns, *users)
 

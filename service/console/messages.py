@@ -60,6 +60,7 @@ class MessageView(NamedTuple):
     is_sealed: bool  # read-once, and not read by the other side
     may_reveal: bool
     revealed_at: str  # the time at which a read-once message was read, else empty
+    status: str  # "sent", "delivered" or "read" for a message with receipts of the caller's side, else empty
     number: str  # of the form that sent it, for its sender
     is_continued: bool  # shortly after a message of the same sender and kind, so that the sender is not repeated
 
@@ -148,12 +149,20 @@ def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times:
                 is_sealed,
                 is_sealed and (sender == session.user_id) != (caller.id == session.user_id),
                 revealed_at,
+                _receipt_status(row, session, caller),
                 numbers.get(row["id"], ""),
                 is_continued,
             )
         )
         last_day, last_group, last_sent = day, group, row["created_at"]
     return views
+
+
+def _receipt_status(row: Row, session: ChatSession, caller: Caller) -> str:
+    """Return the status of a message that the caller's side sent and the other side may read; empty for others."""
+    is_own_side = (row["sender_type"] == "user") == (caller.id == session.user_id)
+    has_receipts = not (row["is_private"] or row["is_read_once"] or row["gdpr_purged"] or row["deleted_at"])
+    return str(row["status"]) if is_own_side and has_receipts and caller.shows_receipts else ""
 
 
 def _may_edit(row: Row) -> bool:

@@ -39,7 +39,7 @@ from service.db.engine import (
     limit_pages,
     reason,
 )
-from service.db.list_pages import Page, Position, page, row_json
+from service.db.list_pages import Page, Position, RenderedRow, page, rendered_row, row_json
 from service.db.postgresql import Postgresql
 from service.db.sqlite import (
     FILE_NAME,
@@ -72,6 +72,7 @@ __all__ = [
     "Position",
     "Query",
     "ReadOnlySqlite",
+    "RenderedRow",
     "Row",
     "SQLITE_VERSION",
     "Sqlite",
@@ -102,6 +103,7 @@ __all__ = [
     "reconnect_after",
     "release_database",
     "render",
+    "rendered_row",
     "reporting_reads",
     "retry_on_conflict",
     "rewrite_files",
@@ -334,19 +336,23 @@ def retry_on_conflict(action: Callable[[], Result]) -> Result:
     return action()
 
 
-def render(table: type[Table], id: str, *, own: bool = False) -> msgspec.Raw:
-    """The JSON object of a row, rendered by the database. Raises peewee.DoesNotExist."""
+def render(
+    table: type[Table], id: str, *, own: bool = False, row: Callable[[], RenderedRow] | None = None
+) -> msgspec.Raw:
+    """The JSON object of a row, rendered by the database; `row` returns other SQL. Raises peewee.DoesNotExist."""
 
     def make(query: peewee.Select) -> Statement:
-        statement: Statement = query.select(peewee.SQL(row_json(table, own=own))).sql()
+        statement: Statement = query.select(row() if row else peewee.SQL(row_json(table, own=own))).sql()
         return statement
 
     query = _by_identifier(id, table=table)
-    statement = query.statement(("rendered", own), make) if _is_constant(table) else make(query.build(id, table=table))
-    row = database.execute_sql(*statement).fetchone()
-    if row is None:
+    statement = (
+        query.statement(("rendered", own, row), make) if _is_constant(table) else make(query.build(id, table=table))
+    )
+    found = database.execute_sql(*statement).fetchone()
+    if found is None:
         raise peewee.DoesNotExist
-    return msgspec.Raw(row[0].encode())
+    return msgspec.Raw(found[0].encode())
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import peewee
 from service.db.compiled_queries import CompiledQuery, Statement
 from service.db.engine import Order, database, page_bytes
 from service.fields import SqlValue, row_template
+from service.fields import members as row_members
 
 Parts = tuple[list[str], Sequence[object]]  # SQL for each part of a page, and the values of all
 
@@ -21,6 +22,23 @@ Model = TypeVar("Model", bound=peewee.Model)
 def row_json(table: type[peewee.Model], *, own: bool = False, export: bool = False) -> str:
     """SQL that renders a row of a table as a JSON object."""
     return str(database.format_sql(*row_template(table, own=own, export=export)))
+
+
+class RenderedRow(peewee.NodeList):
+    """SQL that renders a row of a table as a JSON object; selected by a query, it replaces the row of `row_json`."""
+
+
+def rendered_row(table: type[peewee.Model], **members: peewee.Node) -> RenderedRow:
+    """SQL for a row as `row_json` renders it, with other SQL for the JSON of some members."""
+    template, values = row_template(table)
+    marks = {name: f"\0{name}\0" for name in members}
+    own = zip(row_members(table), values, strict=True)
+    remaining = database.format_sql(template, [marks.get(name, value) for name, value in own])
+    parts: list[peewee.Node] = []
+    for name in filter(marks.__contains__, row_members(table)):
+        before, _, remaining = remaining.partition(marks[name])
+        parts += peewee.SQL(before), members[name]
+    return RenderedRow([*parts, peewee.SQL(remaining)], glue="")
 
 
 class Position(NamedTuple):
@@ -94,7 +112,9 @@ def _parts(query: "peewee.ModelSelect[Model]", order: Sequence[Order], *given: o
     """SQL for each part of a page after a key, and the values. `given` is the key and the maximum number of rows."""
     *key, max_rows = given
     keys = database.page_keys(order)
-    rows = query.select(peewee.SQL(row_json(query.model)).alias("row"), *keys).limit(max_rows)
+    rendered = [column for column in query.selected_columns if isinstance(column, RenderedRow)]
+    row = rendered[0] if rendered else peewee.SQL(row_json(query.model))
+    rows = query.select(row.alias("row"), *keys).limit(max_rows)
     rows = rows.order_by(*(part.sql() for part in order))
     parts = [rows.where(condition).sql() for condition in _after_key(order, key)] or [rows.sql()]
     values = [value for _, values in parts for value in values]

@@ -9,7 +9,7 @@ from service import clock, responder
 from service.db import write
 from service.errors import SessionArchived
 from service.fields import as_bytes, compact_json
-from service.models import inbox
+from service.models import inbox, receipts
 from service.models.apps import App
 from service.models.audit_log import SERVICE, AuditLog
 from service.models.bots import Bot
@@ -185,7 +185,8 @@ def replying_bot(session: ChatSession) -> Bot | None:
 
 def _post(session: ChatSession, text: str) -> None:
     content = compact_json(as_bytes({"text": text}))
-    post(session, sender_id=session.bot_id, sender_type="bot", content=content)
+    reply = post(session, sender_id=session.bot_id, sender_type="bot", content=content)
+    receipts.give_of_bot(reply)
 
 
 def _newest_within_limit(messages: Sequence[ContextMessage]) -> list[ContextMessage]:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from service import preferences
+
 
 def is_staff(role: str, own_app_id: str | None, app_id: str) -> bool:
     """Return whether a user is staff of an app: its agents are, and admins are staff of every app."""
@@ -19,10 +21,16 @@ class Caller(NamedTuple):
     expires_at: int = 0  # the end of the token or cookie, in ms
     timezone: str = ""  # of the browser, on pages
     language: str = ""  # of the pages
+    settings: str = "{}"  # the stored settings document
 
     def may(self, scope: str) -> bool:
         """Return whether the token has a scope; a scope includes its own `:read`."""
         return self.scopes is None or bool(self.scopes & {scope, scope.removesuffix(":read")})
+
+    @property
+    def shows_receipts(self) -> bool:
+        """Return whether others see what the user has read; a user who hides it does not see it of others either."""
+        return bool(preferences.read(self.settings)["privacy"]["show_read_receipts"])
 
     def is_staff(self, app_id: str) -> bool:
         """Return whether the caller is staff of an app."""

@@ -53,6 +53,12 @@ class ChatSession(ChangeTracked, Table):
     # When a person was called: the bot is silent until the chat is given back or ends.
     handed_over_at = Timestamp(null=True, visibility=EXPORT_ONLY)
     snoozed_until = Timestamp(null=True, visibility=EXPORT_ONLY)
+    # The newest message of the other side that was received or read; empty before the first. See `receipts`.
+    delivered_to_customer = Text(visibility=INTERNAL)
+    read_by_customer = Text(visibility=INTERNAL)
+    delivered_to_staff = Text(visibility=INTERNAL)
+    read_by_staff = Text(visibility=INTERNAL)
+    receipt_revision = Integer(default=0, visibility=INTERNAL)  # the revision of the last change of these
     revision_columns = ("revision", "public_revision")
 
     def save(self, force_insert: bool = False, only: Sequence[peewee.Field] | None = None) -> int:

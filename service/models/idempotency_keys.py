@@ -12,6 +12,7 @@ from service.db import Table, write
 from service.errors import BadRequest, IdempotencyKeyReused
 from service.fields import INTERNAL, Integer, Text, UlidIdentifier, reference
 from service.models.messages import Message
+from service.models.users import User
 
 MAX_KEY_LENGTH = 255
 KEY_LIFETIME = clock.DAY
@@ -60,7 +61,8 @@ class IdempotencyKey(Table):
         """Return the response again. Raises MessageNotFound if its message was deleted or purged."""
         if not self.message_id:
             return Replay(str(self.body).encode())
-        return Replay(message=Message.get(Message.id == self.message_id).rendered())
+        receipts = bool(User.preferences_of(self.user_id)["privacy"]["show_read_receipts"])
+        return Replay(message=Message.get(Message.id == self.message_id).rendered(receipts=receipts))
 
     class Meta:
         primary_key = peewee.CompositeKey("user_id", "operation", "key")

@@ -25,13 +25,24 @@ from service.db import (
     write,
 )
 from service.fields import DateTime, SqlValue, Ulid, UlidIdentifier, Uuid, reference
+from service.models import receipts
 from service.models.apps import App
 from service.models.bots import Bot
 from service.models.callers import Caller
 from service.models.chats import STATUSES, ChatSession
 from service.models.languages import languages_of
-from service.models.messages import NEWEST_FIRST, NOT_DELETED, PIN_LIMIT, PREVIEW_LENGTH, PUBLIC, Message
+from service.models.messages import (
+    NEWEST_FIRST,
+    NOT_DELETED,
+    PIN_LIMIT,
+    PREVIEW_LENGTH,
+    PUBLIC,
+    RECEIPTS,
+    Message,
+    with_receipts,
+)
 from service.models.notifications import Notification
+from service.models.receipts import ReceiptStatus
 from service.models.session_filters import NO_FILTERS, SessionFilters, find_keys
 from service.models.users import User
 
@@ -154,7 +165,7 @@ def _mark_notifications_read(session_id: str, user_id: str, message_id: str, now
 def revision(caller: Caller, session: ChatSession) -> tuple[object, ...]:
     """Return a value that differs after every change of the messages that a caller sees in a session."""
     staff = caller.is_staff(session.app_id)
-    return staff, session.revision if staff else session.public_revision
+    return staff, caller.shows_receipts, session.revision if staff else session.public_revision
 
 
 def messages(
@@ -164,14 +175,15 @@ def messages(
     staff = caller.is_staff(session.app_id)
     total = session.shown_total if staff else session.public_total
     order = [Order(Message.id, descending=direction == "backward", explicit_nulls=True)]
-    return page(_messages(session.id, staff=staff), order, after, limit, total=total)
+    found = _messages(session.id, *_receipts(caller, session), staff=staff)
+    return page(found, order, after, limit, total=total)
 
 
 def pinned_messages(caller: Caller, session: ChatSession) -> msgspec.Raw:
     """Return the pinned messages of a session, most recently pinned first."""
     order = [Order(Message.pinned_at, descending=True), Order(Message.id, descending=True)]
     staff = caller.is_staff(session.app_id)
-    found = _messages(session.id, staff=staff, pinned=True)
+    found = _messages(session.id, *_receipts(caller, session), staff=staff, pinned=True)
     return page(found, order, Position(), 2 * PIN_LIMIT if staff else PIN_LIMIT, is_paginated=False).rows
 
 
@@ -190,9 +202,16 @@ def _pinned_previews(session_id: str, limit: int, *, staff: bool) -> Query:
     return found.order_by(Message.pinned_at.desc(), Message.id.desc()).limit(limit)
 
 
+def _receipts(caller: Caller, session: ChatSession) -> tuple[str, ...]:
+    """Return the receipts of a session for `_messages`; none if the caller hides them."""
+    return tuple(getattr(session, name) for name in RECEIPTS) if caller.shows_receipts else ()
+
+
 @compiled
-def _messages(session_id: str, *, staff: bool, pinned: bool = False) -> Query:
+def _messages(session_id: str, *receipts: SqlValue, staff: bool, pinned: bool = False) -> Query:
     found = _visible(session_id, staff=staff)
+    if receipts:
+        found = found.select(with_receipts(*receipts))
     return found.where(Message.pinned_at.is_null(False)) if pinned else found
 
 
@@ -238,15 +257,22 @@ def _newest(session_id: str, *, staff: bool, depth: int) -> Query:
     return nth(_visible(session_id, staff=staff), NEWEST_FIRST, depth)
 
 
-def mark_read(caller: Caller, session: ChatSession, message_id: str | None) -> SessionOverview:
-    """Mark a session as read by the caller, up to a message or entirely. Raises MessageNotFound."""
+def mark_read(
+    caller: Caller, session: ChatSession, message_id: str | None, status: ReceiptStatus = "read"
+) -> SessionOverview:
+    """Mark a session as read by the caller, up to a message or entirely. Raises MessageNotFound.
+
+    With the status `delivered`, the other side sees that the messages have arrived, and nothing is marked as read.
+    """
     with write(session.id):
         if message_id:
             message_id = Message.get_for(caller, message_id, session).id
         else:
             message_id = _newest(session.id, staff=caller.is_staff(session.app_id), depth=1).value()
-        if message_id:
+        if message_id and status == "read":
             ReadMarker.advance(session.id, caller.id, message_id)
+        if message_id:
+            receipts.give(caller, session, message_id, status)
         return overview(caller, session.id)
 
 

@@ -7,7 +7,7 @@ import msgspec
 import peewee
 
 from service import clock, validators
-from service.db import Order, Query, Table, compiled, render, write
+from service.db import Order, Query, RenderedRow, Table, compiled, render, rendered_row, write
 from service.errors import Forbidden, InvalidBody, MessageGone, MessageNotFound, PinLimitReached
 from service.fields import (
     EXPORT_ONLY,
@@ -38,6 +38,7 @@ PIN_LIMIT = 100  # pinned public messages of a chat session, and as many pinned 
 PIN_BYTES = 1024 * 1024  # contents of the pinned messages of either kind; their list is not paginated
 PREVIEW_LENGTH = 200  # characters of a text in replies, notifications and overviews
 PURGED = "gdpr_purged"
+RECEIPTS = ("delivered_to_customer", "read_by_customer", "delivered_to_staff", "read_by_staff")
 
 
 class _IsPrivate(Boolean):
@@ -138,11 +139,14 @@ class Message(Table):
             message.deleted_at = message.hidden_at
         return message
 
-    def rendered(self) -> msgspec.Raw:
-        """Return the message, rendered. Raises MessageNotFound if it was deleted or purged."""
+    def rendered(self, *, receipts: bool) -> msgspec.Raw:
+        """Return the message, rendered, for a caller with or without receipts.
+
+        Raises MessageNotFound if it was deleted or purged.
+        """
         if self.deleted_at or self.gdpr_purged_at:
             raise MessageNotFound
-        return render(Message, self.id)
+        return rendered_for(self.id, receipts=receipts)
 
     @property
     def preview(self) -> str:
@@ -187,7 +191,7 @@ class Message(Table):
                 notifications = (Notification.message_id == after.id) & (Notification.payload != EMPTY)
                 Notification.update(body=after.preview).where(notifications).execute()
                 after.emit("message.edited")
-            return render(Message, self.id)
+            return rendered_for(self.id, receipts=caller.shows_receipts)
 
     def _change(self, *, pinned: bool = False, **values: SqlValue) -> bool:
         """Set columns inside a write, unless the message is deleted. Return whether they were set.
@@ -304,6 +308,37 @@ class Message(Table):
             return purged
 
 
+def with_receipts(*positions: peewee.Node) -> RenderedRow:
+    """Return the row of a message whose `status` depends on receipts.
+
+    `positions` are those of the session: `delivered_to_customer`, `read_by_customer`, and the same two of the staff;
+    without them, they are read from the session.
+    """
+    if not positions:
+        columns = (getattr(ChatSession, name) for name in RECEIPTS)
+        positions = tuple(
+            ChatSession.select(column).where(ChatSession.id == Message.chat_session_id) for column in columns
+        )
+    delivered_to_customer, read_by_customer, delivered_to_staff, read_by_staff = positions
+    read = peewee.Case(None, [(BY_CUSTOMER, read_by_staff)], read_by_customer)
+    delivered = peewee.Case(None, [(BY_CUSTOMER, delivered_to_staff)], delivered_to_customer)
+    status = peewee.Case(
+        None,
+        [
+            (~HAS_RECEIPTS | Message.is_private, peewee.SQL('json_quote("status")')),
+            (Message.id <= read, peewee.SQL("'\"read\"'")),
+            (Message.id <= delivered, peewee.SQL("'\"delivered\"'")),
+        ],
+        peewee.SQL("'\"sent\"'"),
+    )
+    return rendered_row(Message, status=status)
+
+
+def rendered_for(id: str, *, receipts: bool) -> msgspec.Raw:
+    """Return a message, rendered, for a caller with or without receipts. Raises peewee.DoesNotExist."""
+    return render(Message, id, row=with_receipts if receipts else None)
+
+
 def _is_to_be_sealed(given: dict[str, SqlValue]) -> bool:
     """Return whether an imported message is read-once and has its content where other messages have it."""
     removed = ("gdpr_purged", "gdpr_purged_at", "deleted_at", "hidden_at")
@@ -319,6 +354,8 @@ def preview(text: str, content_type: str) -> str:
 
 NOT_DELETED = Message.deleted_at.is_null()
 PUBLIC = NOT_DELETED & ~Message.is_private
+BY_CUSTOMER = Message.sender_type == "user"
+HAS_RECEIPTS = (Message.status == "sent") & ~Message.is_read_once  # if it is public; an import may have set a status
 NEWEST_FIRST = Order(Message.id, True, explicit_nulls=True)  # of one session; for max(), PostgreSQL uses another index
 
 

@@ -7,13 +7,13 @@ erases it in the same transaction.
 from msgspec import Raw
 
 from service import clock
-from service.db import Query, compiled, render, write
+from service.db import Query, compiled, write
 from service.errors import Forbidden, MessageNotFound, NothingToReveal
 from service.fields import SqlValue, as_bytes, compact_json
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.contents import EMPTY
-from service.models.messages import Message
+from service.models.messages import Message, rendered_for
 
 
 def reveal(caller: Caller, session: ChatSession, message: Message) -> Raw:
@@ -30,7 +30,7 @@ def reveal(caller: Caller, session: ChatSession, message: Message) -> Raw:
     with write(session.id):
         if not _unseal(message.id).run():
             raise NothingToReveal
-        revealed = render(Message, message.id)
+        revealed = rendered_for(message.id, receipts=caller.shows_receipts)
         now = clock.timestamp()
         _mark_revealed(message.id, compact_json(as_bytes({"revealed_at": now})), now).run()
         ChatSession.mark_changed(session.id)

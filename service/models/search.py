@@ -16,7 +16,7 @@ from service.db import (
 from service.fields import SqlValue
 from service.models.callers import Caller
 from service.models.inbox import merge, nth
-from service.models.messages import NOT_DELETED, PUBLIC, Message
+from service.models.messages import NOT_DELETED, PUBLIC, Message, with_receipts
 from service.models.visibility import Scope, scope_condition, scopes_of
 
 SEARCH_DEPTH = 20_000  # messages read for one page: 50 ms on a slow machine
@@ -35,7 +35,9 @@ def search(caller: Caller, text: str, after: Position, limit: int) -> Page[Messa
         bottom = max(_nth(*bounds, scope=scope, nulls=nulls, depth=SEARCH_DEPTH).value() or "" for scope in scopes)
         queries = (_matches(pattern, bottom, limit + 1, *bounds, scope=scope, nulls=nulls) for scope in scopes)
         ids = [id for (id,) in merge(limit + 1, queries)]
-        found: Page[Message] = page(_by_ids(*pad_values(ids)), [Order(Message.id, True)], Position(), limit)
+        found: Page[Message] = page(
+            _by_ids(*pad_values(ids), receipts=caller.shows_receipts), [Order(Message.id, True)], Position(), limit
+        )
     found.next_key = found.next_key or ((bottom,) if bottom else ())
     return found
 
@@ -59,5 +61,6 @@ def _older(user_id: str, caller_app_id: str | None, *before: str, scope: Scope) 
 
 
 @compiled
-def _by_ids(*ids: str) -> Query:
-    return Message.select().where(Message.id.in_(ids))
+def _by_ids(*ids: str, receipts: bool) -> Query:
+    found = Message.select(with_receipts()) if receipts else Message.select()
+    return found.where(Message.id.in_(ids))

@@ -8,7 +8,7 @@ from service import validators
 from service.db import write
 from service.errors import ClientMessageIdReused, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
 from service.fields import SqlValue, as_bytes, compact_json
-from service.models import bot_replies
+from service.models import bot_replies, receipts
 from service.models.actions import Action, pressed_before
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
@@ -89,7 +89,7 @@ def send(
         if earlier is None and draft.action_source_id and draft.action_id:
             earlier = pressed_before(session, draft.action_source_id, draft.action_id)
         if earlier:
-            return earlier.rendered()
+            return earlier.rendered(receipts=caller.shows_receipts)
         snapshot = _snapshot(caller, session, draft)
         message = post(
             session,
@@ -101,9 +101,11 @@ def send(
             reply_snapshot=snapshot,
         )
         ReadMarker.advance(session.id, caller.id, message.id)
+        if not draft.is_private:
+            receipts.give(caller, session, message.id, "read")
         if bot_reply:
             bot_replies.store_or_queue(session, message, bot_reply)
-        return message.rendered()
+        return message.rendered(receipts=caller.shows_receipts)
 
 
 def _columns(caller: Caller, session: ChatSession, draft: Draft) -> dict[str, SqlValue]:

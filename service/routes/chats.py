@@ -22,7 +22,7 @@ from service.errors import (
     UnknownStatus,
 )
 from service.fields import DATE_TIME, UUID, AnyUlid, AnyUuid
-from service.models import ChatRating, ChatSession, assignments, bot_replies, inbox, ratings, snoozing
+from service.models import ChatRating, ChatSession, assignments, bot_replies, inbox, ratings, receipts, snoozing
 from service.models.callers import Caller
 from service.models.chats import STATUSES, check_status
 from service.models.inbox import Context, SessionOverview
@@ -89,9 +89,13 @@ class Beginning(Struct):
 
 
 class ReadUpTo(Struct):
-    """The last message that was read; by default the newest message."""
+    """The last message that was read; by default the newest message.
+
+    With the status `delivered`, the message has only arrived at the client: nothing is marked as read.
+    """
 
     message_id: AnyUlid | None = None
+    status: receipts.ReceiptStatus = "read"
 
 
 class Assignee(Struct):
@@ -157,7 +161,7 @@ def get_chat_session(caller: Caller, session: ChatSession) -> SessionOverview:
 )
 def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo) -> SessionOverview:
     """Mark a chat session as read up to a message; the position never moves backwards."""
-    return inbox.mark_read(caller, session, body.message_id)
+    return inbox.mark_read(caller, session, body.message_id, body.status)
 
 
 @routes.get("/chats/{id}/context", statuses=(200, 400, 401, 403, 404), extension=True, runs="slow")

@@ -1200,7 +1200,7 @@ class TestSettings:
     def test_offer_no_setting_without_an_effect(
         self, alice: Client, at: SignIn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        always = {"csrf_token", "theme", "language", "chat_language", "marketing_enabled"}
+        always = {"csrf_token", "theme", "language", "chat_language", "marketing_enabled", "show_read_receipts"}
         for channels, offered in (
             ((), set()),
             (("email",), {"email_enabled", "muted_until"}),
@@ -1233,6 +1233,7 @@ class TestSettings:
         )
         assert preferences["notifications"]["muted_until"] == "2990-01-01T00:00:00.000Z"
         assert preferences["privacy"]["share_analytics"] is True
+        assert preferences["privacy"]["show_read_receipts"] is False
         with nothing_changes():
             for wrong in ({"theme": "pink"}, {"language": "x y"}, {"muted_until": "later"}):
                 assert submit(browser, "/console/settings", act="settings", **wrong).status == 400

@@ -20,6 +20,7 @@ from tests.support import cluster
 from tests.support.client import Client
 from tests.support.event_stream import PATH, Event, EventClient, EventParser
 from tests.support.login_endings import ENDINGS
+from tests.support.passwords import PASSWORD_HASH
 from tests.support.server_process import ALICE, APP, SESSION, TIMEOUT, Served, chat, fill, serving
 
 pytestmark = pytest.mark.database
@@ -34,6 +35,11 @@ def events_of(client: Client, after: str = "", **headers: str) -> list[Event]:
     return list(EventParser().feed(reply.raw))
 
 
+def changes_of(client: Client, after: str) -> list[Event]:
+    """The first events `changes`, without the receipts before them."""
+    return [event for event in events_of(client, after) if event.name == "changes"]
+
+
 def test_first_event_has_the_position(alice: Client, session: ChatSession) -> None:
     [event] = events_of(alice)
     assert event.name == "changes"
@@ -44,7 +50,7 @@ def test_first_event_has_the_position(alice: Client, session: ChatSession) -> No
 def test_events_are_what_updates_returns(alice: Client, session: ChatSession) -> None:
     after = events_of(alice)[0].last_id
     alice.post(f"/chats/{session.id}/messages", {"content": "Hello"})
-    [event] = events_of(alice, after)
+    [event] = changes_of(alice, after)
     assert event.data == alice.get(f"/updates?after={after}").data
     assert event.data["chats"] == [session.id] and event.last_id == event.data["after"]
 
@@ -53,7 +59,7 @@ def test_the_last_event_takes_precedence_over_the_query(alice: Client, session: 
     """A browser that connects again uses the same address."""
     old = events_of(alice)[0].last_id
     alice.post(f"/chats/{session.id}/messages", {"content": "Hello"})
-    [event] = events_of(alice, old)
+    [event] = changes_of(alice, old)
     assert events_of(alice, old, last_event_id=event.last_id) == []
 
 
@@ -93,6 +99,13 @@ def send(server: Served, token: str, text: str = "Hello") -> None:
     assert server.call("POST", MESSAGES, {"content": text}, token).status == 201
 
 
+def log_in_staff(server: Served, data: Path) -> str:
+    """Add an agent of the shop; return a token."""
+    agent = {"email": "agent@example.com", "role": "agent", "app_id": APP, "password_hash": PASSWORD_HASH}
+    fill(data, [{"user": agent}])
+    return server.log_in("agent@example.com")
+
+
 def create_chats(server: Served, token: str, count: int) -> list[str]:
     created = []
     for _ in range(count):
@@ -117,6 +130,16 @@ class TestServer:
                 assert event.data["chats"] == [SESSION]
             assert stream.is_silent(0.5)
         assert server.call("GET", f"/api/v1/updates?after={first.last_id}", token=token).data["chats"] == [SESSION]
+
+    def test_a_receipt_in_any_worker_is_an_event(self, server: Served, tmp_path: Path) -> None:
+        customer, staff = server.log_in(), log_in_staff(server, tmp_path / "data")
+        with self.open(server, customer) as stream:
+            stream.next()
+            for _ in range(6):  # on connections to either worker
+                id = server.call("POST", MESSAGES, {"content": "Hello"}, customer).data["id"]
+                assert server.call("PUT", f"/api/v1/chats/{SESSION}/read", {}, staff).status == 200
+                expected = {"chat_session_id": SESSION, "message_id": id, "side": "app", "status": "read"}
+                assert stream.next("receipt").data == expected
 
     def test_nothing_is_missed_or_repeated_when_connections_are_cut(self, server: Served) -> None:
         """New chats, each of which is reported once: an event that arrived is never sent again."""

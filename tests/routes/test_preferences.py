@@ -157,7 +157,7 @@ class TestReading:
     def test_reads_the_user_once(self, alice):
         with statements() as seen:
             shown(alice)
-        assert len([sql for sql, _ in seen if '"settings"' in sql]) == 1
+        assert len([sql for sql, _ in seen if '"settings"' in sql and '"login_session"' not in sql]) == 1
         assert not [sql for sql, _ in seen if sql.startswith(("BEGIN IMMEDIATE", "UPDATE", "INSERT"))]
 
     def test_reading_and_changing_require_credentials(self, anyone):

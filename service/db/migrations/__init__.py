@@ -36,6 +36,7 @@ from service.db.migrations import (
     step_26,
     step_27,
     step_28,
+    step_29,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -70,6 +71,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_26.STATEMENTS,
     step_27.STATEMENTS,
     step_28.STATEMENTS,
+    step_29.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

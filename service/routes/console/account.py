@@ -22,6 +22,7 @@ from service.translation import gettext, ngettext
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
 PROFILE = ("display_name", "first_name", "last_name", "locale", "phone", "timezone")
+PRIVACY_SWITCHES = ("show_read_receipts",)  # the service collects no usage data and no crash reports
 CHANGES = BodyColumns(User, *PROFILE, partial=True)
 
 
@@ -47,6 +48,7 @@ class SettingsForm(ConsoleForm, kw_only=True):
     email_enabled: bool = False
     push_enabled: bool = False
     marketing_enabled: bool = False
+    show_read_receipts: bool = False
     muted_until: str = ""
 
 
@@ -92,6 +94,7 @@ def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO
     preferences = User.preferences_of(caller.id)
     current = {name: getattr(user, name) for name in PROFILE}
     current |= {**preferences["appearance"], **preferences["notifications"]}
+    current |= {name: preferences["privacy"][name] for name in PRIVACY_SWITCHES}
     current |= {"chat_language": preferences["chat_language"], "language": User.chosen_language(caller.id)}
     current["muted_until"] = layout.times_of(caller).field(current["muted_until"])
     names = {"profile": set(PROFILE), "settings": set(current) - set(PROFILE)}.get(failure.values.get("act", ""), set())
@@ -107,6 +110,7 @@ def settings_page(caller: Caller, query: SuccessQuery, failure: FormFailure = NO
         zones=sorted(validators.time_zones()),
         languages=own | translation.LANGUAGES,
         switches=offered_switches(),
+        privacy_switches=PRIVACY_SWITCHES,
         channels=configured_channels(),
         failure=failure,
     )
@@ -131,6 +135,7 @@ def change_person(caller: Caller, body: SettingsForm) -> Redirect:
         "appearance": {"theme": body.theme or None, "language": body.language.strip() or None},
         "chat_language": body.chat_language.strip() or None,
         "notifications": notifications,
+        "privacy": {name: getattr(body, name) for name in PRIVACY_SWITCHES},
     }
     User.patch_preferences(caller.id, patch)
     return Redirect("/console/settings?done=changed")

@@ -82,7 +82,19 @@ class ChatForm(ConsoleForm, kw_only=True):
     """An action in a chat."""
 
     act: Literal[
-        "send", "press", "rate", "edit", "pin", "unpin", "delete", "read", "status", "assign", "snooze", "handover"
+        "send",
+        "press",
+        "rate",
+        "edit",
+        "pin",
+        "unpin",
+        "delete",
+        "delivered",
+        "read",
+        "status",
+        "assign",
+        "snooze",
+        "handover",
     ]
     text: str = ""
     is_private: bool = False
@@ -391,6 +403,11 @@ def _read(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, st
     return "read", "end"
 
 
+def _confirm(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    inbox.mark_read(caller, session, body.message or None, "delivered")
+    return "", "end"
+
+
 def _set_status(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     status = session.set_status(body.status, caller)
     return status if status in layout.SUCCESS_MESSAGES else "moved", "end"
@@ -427,6 +444,7 @@ ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] =
     "pin": _pin,
     "unpin": _unpin,
     "delete": _delete,
+    "delivered": _confirm,
     "read": _read,
     "status": _set_status,
     "assign": _assign,
