@@ -28,6 +28,7 @@
     history        samples of the last hour, for the charts of the console
     signing        signs and verifies tokens and cursors
     auth/          passwords, tokens, authorization codes, consent, throttling, CSRF
+    typing_signs   who is writing in a chat session
     updates        what has changed for a caller since a position
     console/       shared parts of the pages: layout, sign-in, cookies, messages
     http/          application, middleware, decoding, pagination, responses

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from service import clock, db
+from service import clock, db, typing_signs
 from service.api.event_stream import BEGIN, EventStream, event
 from service.auth import tokens
 from service.db import Query, compiled
@@ -67,6 +67,13 @@ def _since(caller: Caller, after: str) -> tuple[Changes, dict[str, int]]:
     return Changes(list(new), inbox != reported_inbox, position), {id: reported.get(id, floor - 1) for id in new}
 
 
+class Typing(Struct):
+    """Another user or a bot writes in a chat session; shown for six seconds, or until the message arrives."""
+
+    chat_session_id: Uuid
+    sender_type: str  # as of messages
+
+
 Describe = Callable[[Caller, Changes], object]  # returns the data of an event
 
 
@@ -75,13 +82,20 @@ class UpdateStream(EventStream):
 
     def __init__(self, caller: Caller, after: str, describe: Describe = lambda caller, changes: changes) -> None:
         self._caller, self._position, self._describe = caller, after, describe
-        self.caller, self.topics, self.until = caller.id, topics(caller), caller.expires_at
+        self.caller, self.topics, self.until = caller.id, stream_topics(caller), caller.expires_at
+        self._signs = typing_signs.received.count
         self.first = BEGIN + self._changes()
 
     def read(self) -> bytes:
         self._caller = tokens.caller_of(self._caller.session_id)
-        self.topics = topics(self._caller)
-        return self._changes()
+        self.topics = stream_topics(self._caller)
+        return self._typing() + self._changes()
+
+    def _typing(self) -> bytes:
+        """Return events about the others who have been writing since the last call."""
+        signs, self._signs = typing_signs.received.since(self._signs), typing_signs.received.count
+        seen = [sign for sign in signs if sign.is_shown_to(self._caller)]
+        return b"".join(event("typing", Typing(sign.chat_session_id, sign.sender_type)) for sign in seen)
 
     def _changes(self) -> bytes:
         """Return an event with what has changed since the position; without a position, with the current one.
@@ -105,6 +119,11 @@ def topics(caller: Caller) -> frozenset[str]:
     return frozenset({f"user {caller.id}", f"login {caller.session_id}"} | staff)
 
 
+def stream_topics(caller: Caller) -> frozenset[str]:
+    """Return the topics that wake the event streams of a caller."""
+    return topics(caller) | typing_signs.topics(caller)
+
+
 @contextmanager
 def watch() -> Iterator[Callable[[], set[str]]]:
     """Give a function that returns the topics changed in the whole database since its last call."""
@@ -113,9 +132,10 @@ def watch() -> Iterator[Callable[[], set[str]]]:
 
     def changed_topics() -> set[str]:
         nonlocal known, state
+        typing = {topic for text in signals() for topic in typing_signs.received.add(text).topics}
         now = db.change_marker()
         if now == state:
-            return set()
+            return typing
         state = now
         changed: dict[str, tuple[int, set[str]]] = {}
         columns = (ChatSession.id, ChatSession.user_id, ChatSession.app_id)
@@ -128,10 +148,11 @@ def watch() -> Iterator[Callable[[], set[str]]]:
             changed[id] = ended_at, {f"login {id}"}
         new = [about for id, (revision, about) in changed.items() if known.get(id) != revision]
         known = {id: revision for id, (revision, _) in changed.items()}
-        return set().union(*new)
+        return typing.union(*new)
 
     try:
-        yield changed_topics
+        with db.listening() as signals:
+            yield changed_topics
     finally:
         db.close_database()
 

@@ -85,6 +85,7 @@ showPage = (page) => {
   const wasAtEnd = isAtEnd();
   const hadFocus = document.activeElement !== document.body;
   const added = messagesAdded(page);
+  if (added.length) hideTyping();
   announce(added);
   if (wasAtEnd && !document.hidden) page.querySelector(".unread-divider")?.remove(); // they are read already
   show(page);
@@ -147,6 +148,36 @@ function addOlder(page, navigation) {
   scrollBy({ top: first.getBoundingClientRect().top - top, behavior: "instant" });
   if (document.activeElement === document.body) first.querySelector("summary")?.focus({ preventScroll: true });
 }
+
+// Shows for some seconds that the other side is typing, or until its message arrives.
+const TYPING_SHOWN = 6_000; // milliseconds
+const TYPING_INTERVAL = 3_000; // between two signs of this user
+const typingSign = () => main.querySelector("[data-typing-sign]"); // only beside the composer of a new message
+let typingTimer;
+
+addEventListener("typing", ({ detail }) => {
+  const types = typingSign()?.dataset.typingSign.split(" ");
+  if (detail.chat_session_id !== live.dataset.live || !types?.includes(detail.sender_type)) return;
+  typingSign().hidden = false;
+  clearTimeout(typingTimer);
+  typingTimer = setTimeout(hideTyping, TYPING_SHOWN);
+});
+
+function hideTyping() {
+  clearTimeout(typingTimer);
+  if (typingSign()) typingSign().hidden = true;
+}
+
+// Tells the other side that this user is typing; not of private notes.
+let lastTyping = -TYPING_INTERVAL;
+main.addEventListener("input", ({ target }) => {
+  const form = target.form;
+  if (!target.matches("textarea[data-draft]") || !target.value || form.elements.is_private?.checked) return;
+  if (performance.now() - lastTyping < TYPING_INTERVAL) return;
+  lastTyping = performance.now();
+  const body = new URLSearchParams({ csrf_token: csrfToken(), act: "typing" });
+  fetch(live.dataset.url, { method: "POST", body, redirect: "manual" }).catch(() => {});
+});
 
 // Messages that the service has not confirmed, in order. They are shown at the end of the chat and kept in the browser.
 const unsent = [];

@@ -125,6 +125,7 @@ function followStream(controller) {
     };
     controller.signal.addEventListener("abort", end);
     source.addEventListener("open", () => showConnection(true));
+    source.addEventListener("typing", ({ data }) => dispatchEvent(new CustomEvent("typing", { detail: JSON.parse(data) })));
     source.addEventListener("error", () => (source.readyState === EventSource.CLOSED ? end() : showConnection(false)));
     let pending = null; // changes that arrive while others are shown
     let isBusy = false;
@@ -368,8 +369,10 @@ function merge(list, newList) {
   }
 }
 
-// Returns the new version of an item, or the old one if at most the classes differ: its menu may be open.
+// Returns the new version of an item, or the old one if at most the classes and the receipt differ: its menu may be open.
 function updated(old, item) {
+  const [receipt, newReceipt] = [old, item].map((version) => version.querySelector("[data-receipt]"));
+  if (receipt && newReceipt) receipt.textContent = newReceipt.textContent;
   const { className } = item;
   item.className = old.className;
   const isKept = isSame(old, item);

@@ -8,7 +8,7 @@ import logging
 import threading
 from contextlib import AbstractContextManager
 
-from service import clock, db
+from service import clock, db, typing_signs
 from service.assistant.client import TIMEOUT, AssistantError, Completion
 from service.assistant.instructions import messages_to_assistant
 from service.assistant.metering import LimitReached, MeteredAssistant, metered_assistant
@@ -72,7 +72,8 @@ class Worker(QueueWorker[PendingReply]):
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
         messages = messages_to_assistant(question)
-        return self.assistant.complete(question.session, SERVICE, messages, outcome="reply", may_call_person=True)
+        with typing_signs.of_bot(question.session):
+            return self.assistant.complete(question.session, SERVICE, messages, outcome="reply", may_call_person=True)
 
 
 def reply_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:

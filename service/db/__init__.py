@@ -91,6 +91,7 @@ __all__ = [
     "is_match",
     "is_unavailable",
     "limit_pages",
+    "listening",
     "literal",
     "lock_for_serving",
     "open_database",
@@ -109,6 +110,7 @@ __all__ = [
     "rewrite_files",
     "row_json",
     "saved_copies",
+    "send_signal",
     "search_pattern",
     "snapshot",
     "write",
@@ -287,6 +289,16 @@ def group_commit() -> AbstractContextManager[Callable[[], None]]:
     Yields a function that raises TransactionLost if the database has rolled back the transaction on an error.
     """
     return database.obj.group_commit()
+
+
+def send_signal(text: str) -> None:
+    """Send a short text to all processes of the server; on PostgreSQL, of all servers. It is not stored."""
+    database.obj.send_signal(text)
+
+
+def listening() -> AbstractContextManager[Callable[[], list[str]]]:
+    """Give a function that returns the texts that were sent since its last call."""
+    return database.obj.listening()
 
 
 def change_marker() -> object:

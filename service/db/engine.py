@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import peewee
 
+from service.db import signals
+
 PAGE_BYTES = 4 * 1024 * 1024  # maximum size of a page; the largest row that the API can write has half of it
 SMALL_PAGE_BYTES = 1024 * 1024  # minimum size limit of a page, however few rows it is limited to
 ROW_BYTES = 20 * 1024  # size limit of larger pages, for each row of their limit
@@ -236,6 +238,16 @@ class Engine(_PeeweeDatabase):
     def change_marker(self) -> object:
         """A value that changes when another connection commits."""
         raise NotImplementedError
+
+    def send_signal(self, text: str) -> None:
+        """Send a text of at most `signals.MAX_BYTES` to all processes that listen; it is not stored."""
+        signals.shared.send(text)
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[], list[str]]]:
+        """Give a function that returns the texts that were sent since its last call."""
+        counts = signals.shared.counts()
+        yield lambda: signals.shared.received(counts)
 
     def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
         """Yields the rows of a query without loading all of them into memory. Only inside a snapshot.

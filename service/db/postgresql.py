@@ -11,7 +11,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
@@ -38,6 +38,7 @@ DEFAULTS = {
 }
 # Connections to a replica wait less, because the primary can be used instead.
 REPLICA_DEFAULTS = {"connect_timeout": 2, "tcp_user_timeout": 2_000, "target_session_attrs": "any"}
+CHANNEL = "cx_signals"  # of NOTIFY
 LOCK_TIMEOUT = "5s"  # the same as the timeout of the SQLite engine
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('transaction_read_only')::bool"
 KEY_PREFIX = "key_"
@@ -273,6 +274,16 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
 
     def change_marker(self) -> object:
         return self.execute_sql("SELECT pg_current_wal_insert_lsn()").fetchone()
+
+    def send_signal(self, text: str) -> None:
+        self.execute_sql(f"SELECT pg_notify('{CHANNEL}', %s)", [text])
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[], list[str]]]:
+        """With a connection of its own: on the others, data outside of a query means that they are lost."""
+        with exceptions, self._driver.connect(**self._parameters, autocommit=True) as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            yield lambda: [notice.payload for notice in connection.notifies(timeout=0)]
 
     def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
         source = self._thread.replica or self

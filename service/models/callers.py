@@ -32,6 +32,11 @@ class Caller(NamedTuple):
         """Return whether others see what the user has read; a user who hides it does not see it of others either."""
         return bool(preferences.read(self.settings)["privacy"]["show_read_receipts"])
 
+    @property
+    def shows_typing(self) -> bool:
+        """Return whether others see that the user is writing."""
+        return bool(preferences.read(self.settings)["privacy"]["show_typing_indicator"])
+
     def is_staff(self, app_id: str) -> bool:
         """Return whether the caller is staff of an app."""
         return is_staff(self.role, self.app_id, app_id)

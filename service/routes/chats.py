@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from service import clock
+from service import clock, typing_signs
 from service.api.operations import Routes
 from service.api.parameter_types import Cursor
 from service.assistant import suggestions
@@ -98,6 +98,12 @@ class ReadUpTo(Struct):
     status: receipts.ReceiptStatus = "read"
 
 
+class Shown(Struct):
+    """Whether the others see the sign; not if you hide it, or if the chat session is archived."""
+
+    shown: bool
+
+
 class Assignee(Struct):
     """The new assignee of a chat session; null gives the chat back to its bot."""
 
@@ -162,6 +168,12 @@ def get_chat_session(caller: Caller, session: ChatSession) -> SessionOverview:
 def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo) -> SessionOverview:
     """Mark a chat session as read up to a message; the position never moves backwards."""
     return inbox.mark_read(caller, session, body.message_id, body.status)
+
+
+@routes.post("/chats/{id}/typing", statuses=(200, 400, 401, 403, 404), extension=True, runs="read")
+def show_typing(caller: Caller, session: ChatSession) -> Shown:
+    """Show the others in a chat session for six seconds that you are writing."""
+    return Shown(typing_signs.show(caller, session))
 
 
 @routes.get("/chats/{id}/context", statuses=(200, 400, 401, 403, 404), extension=True, runs="slow")

@@ -46,8 +46,9 @@ def stream_updates(caller: Caller, query: StreamQuery, request_info: RequestInfo
     """Receive changes in your chat sessions or notifications (server-sent events).
 
     Events are `changes`, with what `GET /updates` returns, and `receipt`: `side` (`customer` or `app`) has received or
-    read (`status`) the messages of the other side in `chat_session_id` up to `message_id`. A client that connects again
-    sends the identifier of the last event in the header Last-Event-ID.
+    read (`status`) the messages of the other side in `chat_session_id` up to `message_id`; and `typing`: another
+    user or a bot writes in `chat_session_id`, shown for six seconds or until the message arrives. A client that
+    connects again sends the identifier of the last event in the header Last-Event-ID.
     """
     request_info.long_poll.require_room(caller.id)
     return updates.UpdateStream(caller, request_info.last_event_id or query.after)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from waitress import wasyncore
 
 from service import metrics
+from service.db import signals
 from service.server.connection_counts import ConnectionCounts
 from service.server.event_loop import EventLoop
 
@@ -70,6 +71,7 @@ class Workers:
     ) -> None:
         self.work, self.sock, self.counts, self.release_lock = work, sock, counts, release_lock
         metrics.create_shared(len(counts))
+        signals.create_shared(len(counts))
         self.running: dict[int, RunningWorker] = {}  # by process
         self.due = [0.0] * len(counts)  # when the next workers are to be started
         self.early_deaths = 0  # in a row
@@ -143,7 +145,7 @@ class Workers:
                 process = os.fork()
                 metrics.shared.worker_started(slot, process)
                 if process == 0:
-                    self.counts.worker = slot - 1
+                    self.counts.worker = signals.shared.process = slot - 1
                     self.run_worker()
                 self.running[process] = RunningWorker(slot, time.monotonic())
         except OSError as error:  # no more processes, or no memory

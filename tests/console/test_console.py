@@ -1200,7 +1200,8 @@ class TestSettings:
     def test_offer_no_setting_without_an_effect(
         self, alice: Client, at: SignIn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        always = {"csrf_token", "theme", "language", "chat_language", "marketing_enabled", "show_read_receipts"}
+        always = {"csrf_token", "theme", "language", "chat_language", "marketing_enabled"}
+        always |= {"show_read_receipts", "show_typing_indicator"}
         for channels, offered in (
             ((), set()),
             (("email",), {"email_enabled", "muted_until"}),

@@ -32,7 +32,8 @@ def session(session: ChatSession) -> ChatSession:
 def shown(browser: Browser, session: ChatSession) -> list[str]:
     """The statuses that a chat page shows, oldest first; empty for messages without one."""
     page = browser.open(f"/console/chats/{session.id}").raw.decode()
-    return [found.strip() for found in re.findall(r'class="message-time"><time.*?</time>(?: · )?(.*?)</p>', page, re.S)]
+    times = re.findall(r'class="message-time"><time(.*?)</p>', page, re.S)
+    return [status for time in times for status in re.findall(r"<span data-receipt>(.*?)</span>|$", time)[:1]]
 
 
 def mark(browser: Browser, session: ChatSession, act: str) -> None:

@@ -702,7 +702,7 @@ NOT_AUDITED = {  # operations that change no permissions
     ),
     "unsubscribe_browser",  # of a session without a browser
     *("change_notifications", "change_person", "change_picture", "create_chat_session", "send_message"),
-    *("edit_message", "mark_chat_session_read", "delete_message", "pin_message", "unpin_message"),
+    *("edit_message", "mark_chat_session_read", "show_typing", "delete_message", "pin_message", "unpin_message"),
     *("snooze_chat_session", "create_canned_reply", "update_canned_reply", "delete_canned_reply"),
     *("add_canned_reply", "edit_canned_reply"),
     *("archive_chat_session", "delete_chat_session", "end_chat_session", "change_chat_session_status"),

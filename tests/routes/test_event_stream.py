@@ -20,8 +20,7 @@ from tests.support import cluster
 from tests.support.client import Client
 from tests.support.event_stream import PATH, Event, EventClient, EventParser
 from tests.support.login_endings import ENDINGS
-from tests.support.passwords import PASSWORD_HASH
-from tests.support.server_process import ALICE, APP, SESSION, TIMEOUT, Served, chat, fill, serving
+from tests.support.server_process import ALICE, APP, SESSION, TIMEOUT, Served, chat, fill, log_in_staff, serving
 
 pytestmark = pytest.mark.database
 
@@ -85,7 +84,7 @@ def test_access_is_determined_again_for_every_event(agent: Client, alice: Client
     assert session.id.encode() in stream.read()
     User.update(role="customer", app_id=None).where(User.id == agent.user.id).execute()
     alice.post(f"/chats/{session.id}/messages", {"content": "Hello again"})
-    assert stream.read() == b"" and stream.topics == updates.topics(authenticate(f"Bearer {agent.token}"))
+    assert stream.read() == b"" and stream.topics == updates.stream_topics(authenticate(f"Bearer {agent.token}"))
 
 
 @pytest.fixture
@@ -97,13 +96,6 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 def send(server: Served, token: str, text: str = "Hello") -> None:
     assert server.call("POST", MESSAGES, {"content": text}, token).status == 201
-
-
-def log_in_staff(server: Served, data: Path) -> str:
-    """Add an agent of the shop; return a token."""
-    agent = {"email": "agent@example.com", "role": "agent", "app_id": APP, "password_hash": PASSWORD_HASH}
-    fill(data, [{"user": agent}])
-    return server.log_in("agent@example.com")
 
 
 def create_chats(server: Served, token: str, count: int) -> list[str]:

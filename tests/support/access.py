@@ -170,6 +170,7 @@ ROWS = Rows(
         "suggest_reply": Row(
             roles(FORBIDDEN, agent=(404, "assistant_not_configured"), admin=(404, "assistant_not_configured")), "chats"
         ),
+        "show_typing": Row(STAFF_OR_403, "chats"),
         "hand_over_chat_session": Row(STAFF_OR_403, "chats", "alice and other staff"),
         "snooze_chat_session": Row(APP_STAFF, "chats", "alice", {"until": "2099-01-01T09:00:00Z"}),
         "assign_chat_session": Row(APP_STAFF, "chats", "alice", {"user_id": "{caller}"}),

@@ -81,6 +81,13 @@ def fill(data: Path, records: Iterable[Record]) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+def log_in_staff(server: "Served", data: Path) -> str:
+    """Add an agent of the shop; return a token."""
+    agent = {"email": "agent@example.com", "role": "agent", "app_id": APP, "password_hash": PASSWORD_HASH}
+    fill(data, [{"user": agent}])
+    return server.log_in("agent@example.com")
+
+
 class Served:
     """A running server and what it printed."""
 

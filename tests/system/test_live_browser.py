@@ -1,9 +1,10 @@
-"""Receipts in two real browsers, of staff and of a customer."""
+"""Receipts and typing signs in two real browsers, of staff and of a customer."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.support import sample_data
 from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
@@ -57,3 +58,47 @@ def test_staff_see_what_the_customer_has_received_and_read(visit: Callable[..., 
     customer.page.locator("[data-new-messages]").click()
     expect(last_time).to_contain_text("Read")
     staff.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
+
+
+def type_until_shown(writer: Visit, sign: Locator) -> None:
+    """Type until a sign is shown: the first keys may come shortly after an earlier sign."""
+    for _ in range(100):
+        writer.page.locator("textarea[name=text]").press_sequentially("a")
+        with contextlib.suppress(AssertionError):
+            expect(sign).to_be_visible(timeout=200)
+            return
+    raise AssertionError("no typing sign is shown")
+
+
+def test_each_side_sees_that_the_other_is_typing(visit: Callable[..., Visit]) -> None:
+    staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice", DARK, NARROW)
+    for writer, reader, name in ((customer, staff, "Alice"), (staff, customer, "Shop")):
+        sign = reader.page.locator("[data-typing-sign]")
+        expect(sign).to_be_hidden()
+        type_until_shown(writer, sign)
+        expect(sign).to_have_text(f"{name} is typing …")
+        expect(sign).to_be_in_viewport()
+        expect(writer.page.locator("[data-typing-sign]")).to_be_hidden()
+        reader.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
+        writer.page.locator("textarea[name=text]").press("Enter")
+        expect(sign).to_be_hidden()
+
+
+def test_typing_sign_ends_by_itself(visit: Callable[..., Visit]) -> None:
+    staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice")
+    sign = staff.page.locator("[data-typing-sign]")
+    type_until_shown(customer, sign)
+    expect(sign).to_be_hidden()
+
+
+def test_private_notes_send_no_typing_sign(visit: Callable[..., Visit]) -> None:
+    staff = open_chat(visit, "agent")
+    requested: list[str] = []
+    staff.page.on("request", lambda request: requested.append(request.post_data or ""))
+    field = staff.page.locator("textarea[name=text]")
+    staff.page.get_by_role("checkbox", name="Private note").check()
+    field.press_sequentially("Careful")
+    assert not [body for body in requested if "act=typing" in body]
+    staff.page.get_by_role("checkbox", name="Private note").uncheck()
+    field.press_sequentially("!")
+    assert len([body for body in requested if "act=typing" in body]) == 1

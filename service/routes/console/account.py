@@ -22,7 +22,10 @@ from service.translation import gettext, ngettext
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
 PROFILE = ("display_name", "first_name", "last_name", "locale", "phone", "timezone")
-PRIVACY_SWITCHES = ("show_read_receipts",)  # the service collects no usage data and no crash reports
+PRIVACY_SWITCHES = (
+    "show_read_receipts",
+    "show_typing_indicator",
+)  # the service collects no usage data and no crash reports
 CHANGES = BodyColumns(User, *PROFILE, partial=True)
 
 
@@ -49,6 +52,7 @@ class SettingsForm(ConsoleForm, kw_only=True):
     push_enabled: bool = False
     marketing_enabled: bool = False
     show_read_receipts: bool = False
+    show_typing_indicator: bool = False
     muted_until: str = ""
 
 

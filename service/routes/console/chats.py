@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, db, pictures, updates
+from service import clock, db, pictures, typing_signs, updates
 from service.api.operations import KIB, Routes
 from service.api.parameter_types import BINARY, Cursor, File, FileContent, HtmlPage, Redirect, RequestInfo, Upload
 from service.assistant import suggestions
@@ -95,6 +95,7 @@ class ChatForm(ConsoleForm, kw_only=True):
         "assign",
         "snooze",
         "handover",
+        "typing",
     ]
     text: str = ""
     is_private: bool = False
@@ -423,6 +424,11 @@ def _hand_over(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[st
     return "handed_over", "end"
 
 
+def _show_typing(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
+    typing_signs.show(caller, session)
+    return "", "end"
+
+
 def _rate(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
     if body.score not in SCORES:
         raise InvalidBody("Choose a number of stars.")
@@ -451,6 +457,7 @@ ACTIONS: dict[str, Callable[[Caller, ChatSession, ChatForm], tuple[str, str]]] =
     "rate": _rate,
     "snooze": _snooze,
     "handover": _hand_over,
+    "typing": _show_typing,
 }
 
 

@@ -1,0 +1,110 @@
+"""Typing signs: who is writing in a chat session. They are in memory only, and clients show them for a few seconds."""
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from service import db
+from service.models import ChatSession
+from service.models.callers import Caller
+
+EXPIRY = 6  # seconds for which clients show a sign
+MIN_INTERVAL = 2.0  # seconds between two signs of a sender in a chat session; others in between have no effect
+BOT_INTERVAL = 4.0  # seconds between the signs of a bot
+MAX_SENDERS = 10_000  # whose last sign is remembered
+
+
+class TypingSign(Struct, array_like=True, frozen=True):
+    """A user or bot is writing in a chat session."""
+
+    chat_session_id: str
+    sender_type: Literal["user", "agent", "bot"]
+    sender_id: str
+    customer_id: str
+    app_id: str
+
+    @property
+    def topics(self) -> set[str]:
+        return {f"typing user {self.customer_id}", f"typing app {self.app_id}", "typing admin"}
+
+    def is_shown_to(self, caller: Caller) -> bool:
+        """Return whether a caller sees the sign: the customer and the staff, except the sender."""
+        return caller.id != self.sender_id and (caller.id == self.customer_id or caller.is_staff(self.app_id))
+
+
+class ReceivedSigns:
+    """The newest signs that this process has received, each with a number."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._newest: deque[tuple[int, TypingSign]] = deque(maxlen=256)
+
+    def add(self, text: str) -> TypingSign:
+        """Add a sign as it was sent."""
+        sign = msgspec.json.decode(text, type=TypingSign)
+        self.count += 1
+        self._newest.append((self.count, sign))
+        return sign
+
+    def since(self, count: int) -> list[TypingSign]:
+        """Return the signs after the first `count`."""
+        return [sign for number, sign in self._newest if number > count]
+
+
+received = ReceivedSigns()
+_last_sent: dict[tuple[str, str], float] = {}
+_lock = threading.Lock()
+
+
+def topics(caller: Caller) -> set[str]:
+    """Return the topics of the signs that a caller may see."""
+    staff = {"admin": {"typing admin"}, "agent": {f"typing app {caller.app_id}"}}.get(caller.role, set())
+    return {f"typing user {caller.id}"} | staff
+
+
+def show(caller: Caller, session: ChatSession) -> bool:
+    """Show the others in a chat session that the caller is writing. Return False if they see nothing."""
+    if not caller.shows_typing or session.status == "archived":
+        return False
+    sender_type: Literal["user", "agent"] = "user" if caller.id == session.user_id else "agent"
+    _send(TypingSign(session.id, sender_type, caller.id, session.user_id, session.app_id))
+    return True
+
+
+@contextlib.contextmanager
+def of_bot(session: ChatSession) -> Iterator[None]:
+    """Show that the bot of a chat session is writing, until the end of the block."""
+    sign = TypingSign(session.id, "bot", session.bot_id, session.user_id, session.app_id)
+    is_over = threading.Event()
+
+    def repeat() -> None:
+        while not is_over.is_set():
+            db.read_or(None, lambda: _send(sign))
+            is_over.wait(BOT_INTERVAL)
+        db.close_database()
+
+    thread = threading.Thread(target=repeat, name="typing", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _send(sign: TypingSign) -> None:
+    """Send a sign to all processes, unless the same was sent just before."""
+    key, now = (sign.chat_session_id, sign.sender_id), time.monotonic()
+    with _lock:
+        if now - _last_sent.get(key, 0.0) < MIN_INTERVAL:
+            return
+        if len(_last_sent) >= MAX_SENDERS:
+            _last_sent.clear()
+        _last_sent[key] = now
+    db.send_signal(msgspec.json.encode(sign).decode())
