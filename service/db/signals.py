@@ -1,4 +1,4 @@
-"""Signals: short texts that a process sends to all processes of its server, in memory that they share.
+"""Signals: texts that a process sends to all processes of its server, in memory that they share.
 
 Nothing is stored: a process receives what is sent while it listens. Each process writes to a part of its own, so that
 none of them waits for another.
@@ -8,9 +8,9 @@ import mmap
 import struct
 import threading
 
-ENTRIES = 256  # of a process, until the first is overwritten
-ENTRY = struct.Struct("=H254s")
-MAX_BYTES = 254  # of a text
+ENTRIES = 64  # of a process, until the first is overwritten
+MAX_BYTES = 7900  # of a text; PostgreSQL sends less than 8000 (NOTIFY)
+ENTRY = struct.Struct(f"=H{MAX_BYTES}s")
 COUNT = struct.Struct("=q")  # texts that a process has sent
 PART = COUNT.size + ENTRIES * ENTRY.size
 
@@ -25,8 +25,10 @@ class SharedSignals:
         self._lock = threading.Lock()
 
     def send(self, text: str) -> None:
-        """Send a text of at most MAX_BYTES in UTF-8."""
+        """Send a text of at most MAX_BYTES in UTF-8. Raises ValueError for a longer one."""
         encoded = text.encode()
+        if len(encoded) > MAX_BYTES:
+            raise ValueError("the text of a signal is too long")
         with self._lock:
             count, base = self._count(self.process), self.process * PART
             place = base + COUNT.size + count % ENTRIES * ENTRY.size
