@@ -29,6 +29,7 @@
     signing        signs and verifies tokens and cursors
     auth/          passwords, tokens, authorization codes, consent, throttling, CSRF
     typing_signs   who is writing in a chat session
+    drafts         the replies that the assistant is writing
     updates        what has changed for a caller since a position
     console/       shared parts of the pages: layout, sign-in, cookies, messages
     http/          application, middleware, decoding, pagination, responses

@@ -29,7 +29,9 @@ DURATIONS = 9
 ASSISTANT_DURATIONS = DURATIONS + len(BUCKETS) + 1
 ASSISTANT_SECONDS = ASSISTANT_DURATIONS + len(ASSISTANT_BUCKETS) + 1
 ASSISTANT_TOKENS, ASSISTANT_REFUSED = ASSISTANT_SECONDS + 1, ASSISTANT_SECONDS + 2
-OPERATIONS = ASSISTANT_REFUSED + 1
+ASSISTANT_FIRST = ASSISTANT_REFUSED + 1  # durations until the first piece of a reply, and their sum
+ASSISTANT_FIRST_SECONDS = ASSISTANT_FIRST + len(ASSISTANT_BUCKETS) + 1
+OPERATIONS = ASSISTANT_FIRST_SECONDS + 1
 WIDTH = len(STATUSES) + 2  # cells of an operation: one for each status, one for all other statuses, and the seconds
 SECONDS = WIDTH - 1
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")  # per second
@@ -140,6 +142,11 @@ class SharedMetrics:
         self.add(ASSISTANT_SECONDS, seconds)
         self.add(ASSISTANT_TOKENS, tokens)
 
+    def count_assistant_first(self, seconds: float) -> None:
+        """Count the first piece of a reply of the assistant."""
+        self.add(ASSISTANT_FIRST + sum(seconds > bound for bound in ASSISTANT_BUCKETS))
+        self.add(ASSISTANT_FIRST_SECONDS, seconds)
+
     # Reading.
 
     def total(self, cell: int) -> float:
@@ -192,6 +199,9 @@ class SharedMetrics:
         name, seconds = "cx_assistant_request_duration_seconds", self.total(ASSISTANT_SECONDS)
         help = "Time of requests to the AI server."
         yield self._histogram(name, help, ASSISTANT_DURATIONS, ASSISTANT_BUCKETS, seconds)
+        name, seconds = "cx_assistant_first_piece_seconds", self.total(ASSISTANT_FIRST_SECONDS)
+        help = "Time until the first piece of a reply, of AI servers that stream."
+        yield self._histogram(name, help, ASSISTANT_FIRST, ASSISTANT_BUCKETS, seconds)
         help = "Tokens of requests to the AI server and of its responses."
         yield Family("cx_assistant_tokens_total", "counter", help, [Sample(self.total(ASSISTANT_TOKENS))])
         help = "Requests to the AI server that were not made, because an app has reached a limit."

@@ -20,7 +20,7 @@ BOT_INTERVAL = 4.0  # seconds between the signs of a bot
 MAX_SENDERS = 10_000  # whose last sign is remembered
 
 
-class TypingSign(Struct, array_like=True, frozen=True):
+class TypingSign(Struct, array_like=True, frozen=True, tag="typing"):
     """A user or bot is writing in a chat session."""
 
     chat_session_id: str
@@ -45,12 +45,9 @@ class ReceivedSigns:
         self.count = 0
         self._newest: deque[tuple[int, TypingSign]] = deque(maxlen=256)
 
-    def add(self, text: str) -> TypingSign:
-        """Add a sign as it was sent."""
-        sign = msgspec.json.decode(text, type=TypingSign)
+    def add(self, sign: TypingSign) -> None:
         self.count += 1
         self._newest.append((self.count, sign))
-        return sign
 
     def since(self, count: int) -> list[TypingSign]:
         """Return the signs after the first `count`."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, db, typing_signs
+from service import clock, db, drafts, typing_signs
 from service.api.event_stream import BEGIN, EventStream, event
 from service.auth import tokens
 from service.db import Query, compiled
+from service.drafts import Draft
 from service.errors import InvalidCursor
 from service.fields import Uuid
 from service.models import ChatSession, LoginSession, User
@@ -23,6 +25,7 @@ from service.models.callers import Caller
 from service.models.receipts import changed_receipts
 from service.models.visibility import Scope, scopes_of, session_condition
 from service.signing import sign, verify
+from service.typing_signs import TypingSign
 
 MARGIN = 5 * clock.SECOND  # a write takes no longer, because it waits no longer for a lock
 MAX_CHATS = 100  # chat sessions in one response
@@ -74,6 +77,15 @@ class Typing(Struct):
     sender_type: str  # as of messages
 
 
+class DraftEvent(Struct):
+    """The reply that a bot is writing to a message: all of its text so far, or the end of the draft."""
+
+    chat_session_id: Uuid
+    message_id: str
+    status: drafts.DraftStatus
+    text: str
+
+
 Describe = Callable[[Caller, Changes], object]  # returns the data of an event
 
 
@@ -84,18 +96,28 @@ class UpdateStream(EventStream):
         self._caller, self._position, self._describe = caller, after, describe
         self.caller, self.topics, self.until = caller.id, stream_topics(caller), caller.expires_at
         self._signs = typing_signs.received.count
-        self.first = BEGIN + self._changes()
+        self._drafts = 0
+        self.first = BEGIN + self._changes() + self._written()
 
     def read(self) -> bytes:
         self._caller = tokens.caller_of(self._caller.session_id)
         self.topics = stream_topics(self._caller)
-        return self._typing() + self._changes()
+        return self._typing() + self._written() + self._changes()
 
     def _typing(self) -> bytes:
         """Return events about the others who have been writing since the last call."""
         signs, self._signs = typing_signs.received.since(self._signs), typing_signs.received.count
         seen = [sign for sign in signs if sign.is_shown_to(self._caller)]
         return b"".join(event("typing", Typing(sign.chat_session_id, sign.sender_type)) for sign in seen)
+
+    def _written(self) -> bytes:
+        """Return events with the drafts that have changed since the last call."""
+        self._drafts, found = drafts.received.since(self._drafts)
+        shown = [draft for draft in found if draft.is_shown_to(self._caller)]
+        return b"".join(
+            event("draft", DraftEvent(draft.chat_session_id, draft.message_id, draft.status, draft.text))
+            for draft in shown
+        )
 
     def _changes(self) -> bytes:
         """Return an event with what has changed since the position; without a position, with the current one.
@@ -121,7 +143,7 @@ def topics(caller: Caller) -> frozenset[str]:
 
 def stream_topics(caller: Caller) -> frozenset[str]:
     """Return the topics that wake the event streams of a caller."""
-    return topics(caller) | typing_signs.topics(caller)
+    return topics(caller) | typing_signs.topics(caller) | drafts.topics(caller)
 
 
 @contextmanager
@@ -132,10 +154,10 @@ def watch() -> Iterator[Callable[[], set[str]]]:
 
     def changed_topics() -> set[str]:
         nonlocal known, state
-        typing = {topic for text in signals() for topic in typing_signs.received.add(text).topics}
+        signalled = drafts.received.expire().union(*map(_receive, signals()))
         now = db.change_marker()
         if now == state:
-            return typing
+            return signalled
         state = now
         changed: dict[str, tuple[int, set[str]]] = {}
         columns = (ChatSession.id, ChatSession.user_id, ChatSession.app_id)
@@ -148,13 +170,26 @@ def watch() -> Iterator[Callable[[], set[str]]]:
             changed[id] = ended_at, {f"login {id}"}
         new = [about for id, (revision, about) in changed.items() if known.get(id) != revision]
         known = {id: revision for id, (revision, _) in changed.items()}
-        return typing.union(*new)
+        return signalled.union(*new)
 
     try:
         with db.listening() as signals:
             yield changed_topics
     finally:
         db.close_database()
+
+
+def _receive(text: str) -> set[str]:
+    """Keep a signal for the event streams of this process, and return its topics."""
+    try:
+        signal = msgspec.json.decode(text, type=TypingSign | Draft)
+    except msgspec.DecodeError:
+        return set()  # of another version of the service
+    if isinstance(signal, Draft):
+        drafts.received.add(signal)
+    else:
+        typing_signs.received.add(signal)
+    return signal.topics
 
 
 def _changed_sessions(caller: Caller, floor: int, limit: int = MAX_CHATS) -> dict[str, int]:

@@ -93,6 +93,8 @@ showPage = (page) => {
     if (message !== running && isStored(message, page)) removeUnsent(message);
     else showUnsent(message.item);
   }
+  if (added.some((message) => message.matches(".bot"))) removeDraft();
+  else if (draft) showDraft(draft);
   const [composer, newComposer] = [main, page].map((version) => version.querySelector(".composer"));
   const hasText = composer?.querySelector("textarea")?.value;
   if (composer?.tagName !== newComposer?.tagName && !hasText) composer.replaceWith(newComposer);
@@ -178,6 +180,34 @@ main.addEventListener("input", ({ target }) => {
   const body = new URLSearchParams({ csrf_token: csrfToken(), act: "typing" });
   fetch(live.dataset.url, { method: "POST", body, redirect: "manual" }).catch(() => {});
 });
+// The reply that a bot is writing, at the end of the chat, until its message is there. The event that ends it may be lost.
+const DRAFT_KEPT = { writing: 20_000, stored: 5_000 }; // milliseconds after an event with this status
+let draft = null;
+let draftTimer;
+
+addEventListener("draft", ({ detail: { chat_session_id: id, status, text } }) => {
+  if (id !== live.dataset.live) return;
+  clearTimeout(draftTimer);
+  if (status === "writing") showDraft(text);
+  if (status === "withdrawn") removeDraft();
+  else draftTimer = setTimeout(removeDraft, DRAFT_KEPT[status]);
+});
+
+function showDraft(text) {
+  const wasAtEnd = isAtEnd();
+  let item = main.querySelector(".message.draft");
+  if (!item) item = document.getElementById("draft-message")?.content.firstElementChild.cloneNode(true);
+  if (!item) return; // the newest messages are on another page
+  draft = text;
+  item.querySelector(".text").textContent = text;
+  showUnsent(item);
+  if (wasAtEnd) goToEnd();
+}
+
+function removeDraft() {
+  draft = null;
+  main.querySelector(".message.draft")?.remove();
+}
 
 // Messages that the service has not confirmed, in order. They are shown at the end of the chat and kept in the browser.
 const unsent = [];

@@ -126,6 +126,7 @@ function followStream(controller) {
     controller.signal.addEventListener("abort", end);
     source.addEventListener("open", () => showConnection(true));
     source.addEventListener("typing", ({ data }) => dispatchEvent(new CustomEvent("typing", { detail: JSON.parse(data) })));
+    source.addEventListener("draft", ({ data }) => dispatchEvent(new CustomEvent("draft", { detail: JSON.parse(data) })));
     source.addEventListener("error", () => (source.readyState === EventSource.CLOSED ? end() : showConnection(false)));
     let pending = null; // changes that arrive while others are shown
     let isBusy = false;

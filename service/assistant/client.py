@@ -4,7 +4,8 @@ A request ends within TIMEOUT, and reads at most MAX_BYTES of the response. Only
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from http.client import HTTPResponse
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -15,6 +16,9 @@ from service.http_client import TEMPORARY_STATUSES, HttpServer, Limits, RequestE
 CONNECT_TIMEOUT = 5.0  # seconds
 TIMEOUT = 30.0  # seconds, for the whole request
 MAX_BYTES = 256 * 1024  # of a response, including its header
+MAX_STREAM_BYTES = 4 * 1024 * 1024  # of a response in pieces, each of which repeats what is known of the response
+MAX_LINE = 64 * 1024  # bytes of a piece
+STREAM: dict[str, object] = {"stream": True, "stream_options": {"include_usage": True}}
 MAX_CHARACTERS = 10_000  # of a reply
 MAX_TOKENS = 10_000_000  # of a request; a higher number in a response is wrong
 BYTES_PER_TOKEN = 4  # estimated, if the response has no number
@@ -31,7 +35,11 @@ TOOLS = (
         },
     },
 )
-REFUSING_TOOLS = (400, 422, 500, 501)  # the statuses of servers, or models, that have no functions
+REFUSING = (400, 422, 500, 501)  # the statuses of servers, or models, that have no functions or do not stream
+REFUSING_FINALLY = (400, 422, 501)  # those of REFUSING that an overloaded server does not send
+
+
+TextReader = Callable[[str], None]
 
 
 class AssistantError(Exception):
@@ -67,6 +75,14 @@ class _ToolCall(Struct):
     function: _Function
 
 
+class _FunctionPiece(Struct):
+    name: str | None = None
+
+
+class _ToolCallPiece(Struct):
+    function: _FunctionPiece | None = None
+
+
 class _Message(Struct):
     content: str | None = None
     tool_calls: list[_ToolCall] | None = None
@@ -78,6 +94,21 @@ class _Choice(Struct):
 
 class _Completion(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
+
+
+class _Delta(Struct):
+    content: str | None = None
+    tool_calls: list[_ToolCallPiece] | None = None
+
+
+class _ChoicePiece(Struct):
+    delta: _Delta | None = None
+    index: int = 0
+    finish_reason: str | None = None
+
+
+class _Piece(Struct):
+    choices: list[_ChoicePiece]
 
 
 class _Usage(Struct):
@@ -98,31 +129,56 @@ class Assistant:
             raise ValueError("the URL of the assistant must have the form https://ai.example/v1") from None
         if not is_printable(key):
             raise ValueError("the key of the assistant must consist of printable ASCII characters without spaces")
-        self._model = model
+        self._model, self._streams = model, True
         self._path = f"{self._server.path.rstrip('/').removesuffix(ENDPOINT)}{ENDPOINT}"
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         self._headers |= {"Authorization": f"Bearer {key}"} if key else {}
 
     def complete(
-        self, messages: Sequence[dict[str, str]], *, may_call_person: bool = False, timeout: float | None = None
+        self,
+        messages: Sequence[dict[str, str]],
+        *,
+        may_call_person: bool = False,
+        timeout: float | None = None,
+        on_text: TextReader | None = None,
     ) -> Completion:
         """Returns the reply to messages, each with a `role` and a `content`. Raises AssistantError.
 
-        If the server refuses the function by which the assistant calls a person, the request is repeated without it.
+        With `on_text`, the reply is requested in pieces, and this is called with the text so far. If the server
+        refuses the function by which the assistant calls a person, the request is repeated without it; if it refuses
+        pieces, without these, and no more are requested.
         """
         request: dict[str, object] = {"messages": messages} | ({"model": self._model} if self._model else {})
         end_by = time.monotonic() + (timeout or TIMEOUT)
-        if may_call_person:
+        streamed = STREAM if on_text and self._streams else {}
+        tools: dict[str, object] = {"tools": TOOLS} if may_call_person else {}
+        variants: list[dict[str, object]] = [*filter(None, (streamed | tools, streamed)), tools, {}]
+        variants = [options for number, options in enumerate(variants) if options not in variants[:number]]
+        status = 0
+        for options in variants:
             try:
-                return self._request(request | {"tools": TOOLS}, end_by, may_call_person=True)
+                found = self._request(request | options, end_by, on_text, may_call_person="tools" in options)
             except AssistantError as error:
-                if error.status not in REFUSING_TOOLS:
+                status = error.status
+                if status not in REFUSING or not options:
                     raise
-        return self._request(request, end_by)
+            else:
+                self._streams &= not streamed or "stream" in options or status not in REFUSING_FINALLY
+                return found
+        raise AssertionError("unreachable")
 
-    def _request(self, request: dict[str, object], end_by: float, *, may_call_person: bool = False) -> Completion:
+    def _request(
+        self, request: dict[str, object], end_by: float, on_text: TextReader | None, *, may_call_person: bool
+    ) -> Completion:
         content = msgspec.json.encode(request)
-        body = self._post(content, end_by)
+        received = _Received(on_text)
+        try:
+            body = self._post(content, end_by, received)
+            if received.is_stream:
+                return received.completion(may_call_person=may_call_person)._replace(tokens=received.tokens(content))
+        except AssistantError as error:
+            error.tokens = received.tokens(content) if received.is_stream else 0
+            raise
         tokens = _tokens_in(body) or (len(content) + len(body)) // BYTES_PER_TOKEN
         try:
             return _completion_in(body, may_call_person=may_call_person)._replace(tokens=tokens)
@@ -130,17 +186,80 @@ class Assistant:
             error.tokens = tokens
             raise
 
-    def _post(self, content: bytes, end_by: float) -> bytes:
-        limits = Limits(connect=CONNECT_TIMEOUT, total=end_by - time.monotonic(), max_bytes=MAX_BYTES)
+    def _post(self, content: bytes, end_by: float, received: "_Received") -> bytes:
+        """Returns the body of the response; empty if it was `received` in pieces."""
+        max_bytes = MAX_STREAM_BYTES if received.on_text else MAX_BYTES
+        limits = Limits(connect=CONNECT_TIMEOUT, total=end_by - time.monotonic(), max_bytes=max_bytes)
         try:
             with self._server.post(self._path, content, self._headers, limits) as response:
                 if response.status != 200:
                     reason, after = f"status {response.status}", retry_after(response)
                     is_final = response.status < 500 and response.status not in TEMPORARY_STATUSES
                     raise AssistantError(reason, is_final=is_final, after=after, status=response.status)
+                if received.on_text and response.headers.get_content_type() == "text/event-stream":
+                    received.read(response)
+                    return b""
                 return response.read(MAX_BYTES)
         except RequestError as error:
             raise AssistantError(str(error)) from None
+
+
+class _Received:
+    """A response that arrives in pieces: server-sent events, each with one JSON object in a line of its own."""
+
+    def __init__(self, on_text: TextReader | None) -> None:
+        self.on_text = on_text
+        self.is_stream = False
+        self._text = ""
+        self._size = self._tokens = 0
+        self._calls_person = self._is_over = False
+
+    def read(self, response: HTTPResponse) -> None:
+        """Reads the pieces to the end of the first reply. Raises AssistantError if there is no end."""
+        self.is_stream = True
+        while line := response.readline(MAX_LINE):
+            self._size += len(line)
+            if not line.endswith(b"\n"):
+                break
+            name, _, data = line.strip().partition(b":")
+            if name != b"data":
+                continue
+            if data.strip() == b"[DONE]":
+                self._is_over = True
+                return
+            self._add(data)
+            if len(self._text) > MAX_CHARACTERS:
+                self._is_over = True
+                return
+        if not self._is_over:
+            raise AssistantError("the stream of the response was cut")
+
+    def _add(self, data: bytes) -> None:
+        """Adds a piece. Of other choices than the first, and after its end, only the number of tokens is used."""
+        self._tokens = _tokens_in(data) or self._tokens
+        try:
+            choices = msgspec.json.decode(data, type=_Piece).choices
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise AssistantError("the response is not a chat completion") from None
+        for choice in choices:
+            if choice.index or self._is_over:
+                continue
+            self._is_over = choice.finish_reason is not None
+            delta = choice.delta or _Delta()
+            calls = [call.function for call in delta.tool_calls or () if call.function]
+            self._calls_person |= any(function.name == CALL_PERSON for function in calls)
+            if delta.content:
+                self._text += delta.content.replace("\0", "")
+                if self.on_text and self._text.strip():
+                    self.on_text(_limited(self._text.strip()))
+
+    def tokens(self, content: bytes) -> int:
+        """Returns the tokens of a request with this content."""
+        return self._tokens or (len(content) + self._size) // BYTES_PER_TOKEN
+
+    def completion(self, *, may_call_person: bool) -> Completion:
+        """Returns the reply. Raises AssistantError."""
+        return _completion(self._text, calls_person=may_call_person and self._calls_person)
 
 
 def _tokens_in(body: bytes) -> int:
@@ -160,7 +279,15 @@ def _completion_in(body: bytes, *, may_call_person: bool = False) -> Completion:
     calls_person = may_call_person and any(call.function.name == CALL_PERSON for call in message.tool_calls or ())
     if message.content is None and not calls_person:
         raise AssistantError("the response is not a chat completion")
-    text = (message.content or "").replace("\0", "").strip()
+    return _completion(message.content or "", calls_person=calls_person)
+
+
+def _completion(content: str, *, calls_person: bool) -> Completion:
+    text = content.replace("\0", "").strip()
     if not text and not calls_person:
         raise AssistantError("the reply is empty")
-    return Completion(text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…", calls_person)
+    return Completion(_limited(text), calls_person)
+
+
+def _limited(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"

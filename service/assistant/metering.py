@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from service import metrics
 from service.assistant.client import Assistant, AssistantError, Completion
@@ -36,19 +36,32 @@ class MeteredAssistant:
         outcome: Outcome,
         may_call_person: bool = False,
         timeout: float | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Completion:
         """Returns the reply to messages about a chat session. Raises AssistantError.
 
-        Not inside a transaction: it waits for another server. `outcome` is that of a reply with a text.
+        Not inside a transaction: it waits for another server. `outcome` is that of a reply with a text. `on_text` is
+        called with the text so far, if the server streams.
         """
         reached = retry_on_conflict(lambda: AssistantUsage.admit(session.app_id, self._limits))
         if reached:
             metrics.shared.add(metrics.ASSISTANT_REFUSED)
             raise LimitReached(is_budget=reached == "budget")
-        started, tokens = time.monotonic(), 0
+        started, tokens, is_first = time.monotonic(), 0, True
+
+        def receive(text: str) -> None:
+            nonlocal is_first
+            assert on_text
+            if is_first:
+                metrics.shared.count_assistant_first(time.monotonic() - started)
+            is_first = False
+            on_text(text)
+
         result: Outcome = "error"
         try:
-            completion = self._assistant.complete(messages, may_call_person=may_call_person, timeout=timeout)
+            completion = self._assistant.complete(
+                messages, may_call_person=may_call_person, timeout=timeout, on_text=on_text and receive
+            )
             tokens, result = completion.tokens, "handover" if completion.calls_person else outcome
             return completion
         except AssistantError as error:

@@ -12,6 +12,7 @@ from service import clock, db, typing_signs
 from service.assistant.client import TIMEOUT, AssistantError, Completion
 from service.assistant.instructions import messages_to_assistant
 from service.assistant.metering import LimitReached, MeteredAssistant, metered_assistant
+from service.drafts import DraftSender
 from service.models import PendingReply, bot_replies
 from service.models.audit_log import SERVICE
 from service.models.canned_answers import automatic_reply
@@ -49,8 +50,16 @@ class Worker(QueueWorker[PendingReply]):
         if question is None:
             pending.remove()
             return
+        draft, is_stored = DraftSender(question.session, pending.message_id), False
         try:
-            reply = self.request_reply(pending, question)
+            is_stored = self._reply(pending, question, draft)
+        finally:
+            draft.end(is_stored=is_stored)
+
+    def _reply(self, pending: PendingReply, question: bot_replies.Question, draft: DraftSender) -> bool:
+        """Replies to a question, or postpones the reply. Returns whether it is stored."""
+        try:
+            reply = self.request_reply(pending, question, draft)
         except AssistantError as error:
             log.warning(
                 "no reply from the assistant to message %s (attempt %s): %s",
@@ -60,20 +69,24 @@ class Worker(QueueWorker[PendingReply]):
             )
             if not error.is_final and pending.attempts <= len(RETRY_DELAYS):
                 pending.postpone(max(RETRY_DELAYS[pending.attempts - 1], min(error.after, MAX_RETRY_DELAY)))
-                return
+                return False
             is_spent = isinstance(error, LimitReached) and error.is_budget
             text = automatic_reply(question.session, question.text, question.languages, only_answers=is_spent) or ""
             reply = Completion(text, calls_person=is_spent and not text)
-        db.retry_on_conflict(lambda: bot_replies.store_reply(pending, reply.text, calls_person=reply.calls_person))
+        return db.retry_on_conflict(
+            lambda: bot_replies.store_reply(pending, reply.text, calls_person=reply.calls_person)
+        )
 
-    def request_reply(self, pending: PendingReply, question: bot_replies.Question) -> Completion:
-        """Returns the reply of the assistant. Raises AssistantError."""
+    def request_reply(self, pending: PendingReply, question: bot_replies.Question, draft: DraftSender) -> Completion:
+        """Returns the reply of the assistant, whose text is shown while it is written. Raises AssistantError."""
         age = clock.now() - clock.ulid_time(pending.message_id)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
         messages = messages_to_assistant(question)
         with typing_signs.of_bot(question.session):
-            return self.assistant.complete(question.session, SERVICE, messages, outcome="reply", may_call_person=True)
+            return self.assistant.complete(
+                question.session, SERVICE, messages, outcome="reply", may_call_person=True, on_text=draft.show
+            )
 
 
 def reply_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:

@@ -47,7 +47,8 @@ def stream_updates(caller: Caller, query: StreamQuery, request_info: RequestInfo
 
     Events are `changes`, with what `GET /updates` returns, and `receipt`: `side` (`customer` or `app`) has received or
     read (`status`) the messages of the other side in `chat_session_id` up to `message_id`; and `typing`: another
-    user or a bot writes in `chat_session_id`, shown for six seconds or until the message arrives. A client that
+    user or a bot writes in `chat_session_id`, shown for six seconds or until the message arrives. Events `draft` have
+    the text so far of replies that bots are writing, until the status is `stored` or `withdrawn`. A client that
     connects again sends the identifier of the last event in the header Last-Event-ID.
     """
     request_info.long_poll.require_room(caller.id)

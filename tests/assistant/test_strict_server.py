@@ -18,8 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.database]
 
 
 @pytest.fixture(params=[True, False], ids=["with functions", "without functions"])
-def ai(request):
-    with strict_server(has_functions=request.param) as server:
+def has_functions(request):
+    return request.param
+
+
+@pytest.fixture(params=[True, False], ids=["with streams", "without streams"])
+def ai(request, has_functions):
+    with strict_server(has_functions=has_functions, has_streams=request.param) as server:
         yield server
 
 
@@ -34,8 +39,9 @@ def canned_answer(bot):
 
 
 def unexpected(ai):
-    """The requests that the server has refused, without those for their functions if it has none."""
-    return [reason for reason in ai.refusals if ai.has_functions or "tools" not in reason]
+    """The requests that the server has refused, without those for their functions or streams if it has none."""
+    accepted = {"tools": ai.has_functions, "stream": ai.has_streams}
+    return [reason for reason in ai.refusals if accepted.get(reason.split()[-1], True)]
 
 
 def test_conversation_has_replies_from_the_prepared_answers(alice, session, ai, replier):

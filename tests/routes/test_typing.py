@@ -1,7 +1,6 @@
 """Typing signs: who sees that a user is writing, for how long, and through which processes they pass."""
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from service import db, typing_signs, updates
 from service.auth.tokens import authenticate
-from service.db import signals
 from service.models import ChatSession
 from tests.support.client import Client
 from tests.support.event_stream import Event, EventClient, EventParser
@@ -153,54 +151,6 @@ def test_a_thinking_assistant_is_the_bot_that_writes(
     assert found[0].data == {"chat_session_id": session.id, "sender_type": "bot"}
     listeners.received()
     assert listeners.names() == []
-
-
-class TestSignals:
-    """The texts that processes send to each other."""
-
-    def test_are_received_once(self) -> None:
-        with db.listening() as received:
-            db.send_signal("one")
-            db.send_signal("two ä")
-            texts: list[str] = []
-            while len(texts) < 2:
-                texts += received()
-            assert texts == ["one", "two ä"] and received() == []
-
-    def test_of_earlier_times_are_not_received(self) -> None:
-        db.send_signal("earlier")
-        with db.listening() as received:
-            assert received() == []
-
-    @pytest.mark.sqlite_only("memory of the server")
-    def test_only_the_newest_of_very_many_are_received(self) -> None:
-        shared = signals.SharedSignals(2)
-        counts = shared.counts()
-        shared.process = 1
-        for number in range(signals.ENTRIES + 10):
-            shared.send(str(number))
-        assert shared.received(counts) == [str(number) for number in range(11, signals.ENTRIES + 10)]
-        assert shared.received(counts) == []
-
-    @pytest.mark.sqlite_only("memory of the server")
-    def test_are_never_torn(self) -> None:
-        """A reader that is overtaken drops what was overwritten."""
-        shared, counts, is_over = signals.SharedSignals(), [0], threading.Event()
-
-        def write() -> None:
-            number = 0
-            while not is_over.is_set():
-                shared.send(str(number % 10) * (1 + number % 200))
-                number += 1
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        texts: list[str] = []
-        while len(texts) < 20_000:
-            texts += shared.received(counts)
-        is_over.set()
-        thread.join()
-        assert all(len(set(text)) == 1 for text in texts)
 
 
 @pytest.fixture

@@ -122,6 +122,39 @@ def says(text: Any) -> Behaviour:
     return sends(completion(text))
 
 
+def piece(content: Any = None, *, finish: str | None = None, index: int = 0, **delta: Any) -> bytes:
+    """Returns the event of a piece of a reply."""
+    choice = {"index": index, "delta": {"content": content, **delta}, "finish_reason": finish}
+    return b"data: " + json.dumps({"object": "chat.completion.chunk", "choices": [choice]}).encode() + b"\n\n"
+
+
+def used(tokens: Any) -> bytes:
+    """Returns the event with the number of tokens."""
+    return b"data: " + json.dumps({"choices": [], "usage": {"total_tokens": tokens}}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def streams(*events: bytes, again: bytes = b"", wait: threading.Event | None = None) -> Behaviour:
+    """Sends events in a chunked response, and repeats one without an end; before the last one it waits."""
+
+    def behave(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for number, event in enumerate(events, 1):
+            if wait and number == len(events):
+                wait.wait(60)
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        while again and not handler.server.stopped.is_set():
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(again), again))
+        handler.wfile.write(b"0\r\n\r\n")
+
+    return behave
+
+
 def writes(*parts: bytes, again: bytes = b"", every: float = 0) -> Behaviour:
     """Sends raw bytes, and repeats the last ones."""
 
