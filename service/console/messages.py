@@ -99,9 +99,20 @@ def pinned_messages(rows: Iterable[PinnedPreview], session: ChatSession, caller:
     pinned = []
     for row in rows:
         _, profile, role = senders.find(row.sender_type, row.sender_id, session)
-        text = _printable(preview(row.text, row.content_type))
+        text = shown_preview(row.text, row.content_type, is_read_once=row.is_read_once, is_purged=row.gdpr_purged)
         pinned.append(PinnedMessage(row.id, gettext("You") if role == "own" else profile.name, text))
     return pinned
+
+
+def shown_preview(text: str, content_type: str, *, is_read_once: bool, is_purged: bool) -> str:
+    """Return the beginning of a message's text, else what the message is."""
+    if is_purged:
+        return gettext("This message was deleted permanently.")
+    if text:
+        return _printable(preview(text, content_type))
+    if is_read_once:
+        return gettext("Read-once message")
+    return gettext("Photo") if content_type == IMAGE else gettext("(no text)")
 
 
 def views(rows: Iterable[Row], session: ChatSession, caller: Caller, times: Times) -> list[MessageView]:

@@ -59,6 +59,8 @@ class LastMessage(Struct):
     text: str
     created_at: DateTime
     content_type: str
+    is_read_once: bool
+    gdpr_purged: bool
 
 
 class SessionOverview(Struct):
@@ -110,6 +112,8 @@ class PinnedPreview(NamedTuple):
     sender_id: str | None
     text: str
     content_type: str
+    is_read_once: bool
+    gdpr_purged: bool
 
 
 class ReadMarker(Table):
@@ -199,6 +203,7 @@ def _pinned_previews(session_id: str, limit: int, *, staff: bool) -> Query:
     text = peewee.fn.substr(Message.plain_text, 1, PREVIEW_LENGTH)
     found = _visible(session_id, staff=staff).where(Message.pinned_at.is_null(False))
     found = found.select(Message.id, Message.sender_type, Message.sender_id, text, Message.content_type)
+    found = found.select_extend(Message.is_read_once, Message.gdpr_purged_at.is_null(False))
     return found.order_by(Message.pinned_at.desc(), Message.id.desc()).limit(limit)
 
 
@@ -287,7 +292,12 @@ def read_position(caller: Caller, session: ChatSession) -> str:
 def _overviews(caller: Caller, ids: list[str]) -> list[SessionOverview]:
     """Return the overviews of some sessions, latest activity first."""
     found = _overview(caller.id, caller.app_id, *pad_values(ids), role=caller.role).rows()
-    return [SessionOverview(*row[:-5], LastMessage(*row[-5:]) if row[-5] else None) for row in found]  # type: ignore[call-arg]
+    return [SessionOverview(*row[:-7], _last_message(row[-7:])) for row in found]  # type: ignore[call-arg]
+
+
+def _last_message(columns: Row) -> LastMessage | None:
+    """Return the newest message, if there is one, from its columns. SQLite has numbers as truth values."""
+    return LastMessage(*columns[:-2], *map(bool, columns[-2:])) if columns[0] else None
 
 
 @compiled
@@ -337,6 +347,7 @@ def _overview(user_id: str, caller_app_id: str | None, *ids: str, role: str) -> 
         ChatSession.select(*columns, ChatSession.status, ChatSession.created_at, counted)
         .select_extend(*names, *assigned, for_staff(ChatSession.snoozed_until), ChatSession.handed_over_at)
         .select_extend(newest.id, newest.sender_type, text, newest.created_at, newest.content_type)
+        .select_extend(newest.is_read_once, newest.gdpr_purged_at.is_null(False))
         .join(newest, peewee.JOIN.LEFT_OUTER, on=(newest.id == latest))
         .where(ChatSession.id.in_(ids))
         .order_by(ChatSession.active_at.desc(), ChatSession.id.desc())

@@ -773,7 +773,7 @@ class TestAChat:
         for user in (alice, agent):
             for path in (chat(session), f"{chat(session)}?at={deleted.id}", "/", "/console/search?q=text"):
                 html = at(user).open(path).raw.decode()
-                assert "Deleted text" not in html and "Purged text" not in html
+                assert "Deleted text" not in html and "Purged text" not in html and "(no text)" not in html
         assert "This message was deleted permanently." in at(alice).open(chat(session)).raw.decode()
 
     @pytest.mark.parametrize(

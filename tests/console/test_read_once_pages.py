@@ -63,6 +63,22 @@ def test_message_is_shown_to_the_other_side_once(request, session, at, sender, r
         assert "4711" not in browser.text
 
 
+@pytest.mark.parametrize("is_revealed", [False, True])
+def test_lists_say_what_the_message_is(alice, agent, session, at, is_revealed):
+    send(at(agent), session, is_read_once="true")
+    message, browser = Message.get(), at(alice)
+    if is_revealed:
+        assert alice.post(f"/chats/{session.id}/messages/{message.id}/reveal").status == 200
+    alice.post(f"/chats/{session.id}/messages/{message.id}/pin")
+    row = browser.open("/").raw.decode().partition(f'id="c-{session.id}"')[2].partition("</li>")[0]
+    assert ">Read-once message</span>" in row
+    html = browser.open(f"{chat(session)}?reply={message.id}").raw.decode()
+    pinned = html.partition('class="pinned"')[2].partition("</ul>")[0]
+    assert "Read-once message</span>" in pinned
+    assert html.partition("Replying to")[2].partition("</p>")[0].count("Read-once message") == 1
+    assert "(no text)" not in html
+
+
 def test_message_cannot_be_edited_or_revealed_by_its_sender(alice, session, at):
     browser = at(alice)
     send(browser, session, is_read_once="true")

@@ -40,7 +40,6 @@ from service.models.chats import STATUSES
 from service.models.customer_details import read_customer_details
 from service.models.encoded_pictures import EncodedPicture
 from service.models.message_images import MESSAGE_LIMIT
-from service.models.messages import preview
 from service.models.staff import list_staff
 from service.settings import Settings
 from service.translation import gettext, ngettext
@@ -155,7 +154,7 @@ def show_inbox(caller: Caller, query: InboxQuery) -> HtmlPage:
         after=after,
         chats=chats,
         status_choices=status_choices(),
-        preview=preview,
+        preview=messages.shown_preview,
         next_step=None if chats.rows else find_inbox_step(caller),
     )
 
@@ -228,7 +227,7 @@ def chat_page(
         linked=linked,
         chats=read_chat_list(caller, query),
         status_choices=status_choices(),
-        preview=preview,
+        preview=messages.shown_preview,
         details=details,
         canned_text=read_canned_text(caller, session, query.canned),
         local_time=Times(details.user.timezone).time(clock.timestamp()) if details else "",
