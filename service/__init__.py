@@ -33,6 +33,7 @@
     updates        what has changed for a caller since a position
     console/       shared parts of the pages: layout, sign-in, cookies, messages
     http/          application, middleware, decoding, pagination, responses
+    mcp/           the MCP server: protocol, tools, resources
     client         the reference command-line client; uses the HTTP API only
     queue_worker   threads that process the tasks of a queue in the database
     assistant/     the AI: its client, the limits of apps, replies and drafts

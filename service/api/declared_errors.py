@@ -28,7 +28,7 @@ from service.fields import Text
 Errors = tuple[type[ApiError], ...]
 
 OAUTH_CODES = (
-    *("invalid_grant", "unsupported_grant_type", "invalid_client"),
+    *("invalid_grant", "unsupported_grant_type", "invalid_client", "invalid_target", "invalid_redirect_uri"),
     *("authorization_pending", "slow_down", "access_denied", "expired_token"),  # RFC 8628, section 3.5
 )
 
@@ -63,7 +63,7 @@ def implied_errors(operation: Operation) -> Iterator[type[ApiError]]:
         yield from [InvalidCursor] * (Cursor in hints_of(operation.query).values())
     if operation.body and not operation.is_lenient:
         yield from _BODY_ERRORS[operation.accepts]
-    if operation.status == 201:
+    if operation.is_repeatable:
         yield from (BadRequest, IdempotencyKeyReused)  # a malformed or reused Idempotency-Key
     yield from [error for error in (BodyTooLarge, StorageUnavailable) if error.status in operation.statuses]
 

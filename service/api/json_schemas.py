@@ -25,9 +25,9 @@ Schema: TypeAlias = JsonObject
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-def schemas_of(types: Iterable[object]) -> tuple[list[Schema], dict[str, Schema]]:
+def schemas_of(types: Iterable[object], reference: str = REFERENCE) -> tuple[list[Schema], dict[str, Schema]]:
     """The schemas of some types, in their order, and the components that they reference."""
-    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    schemas, components = msgspec.json.schema_components(types, ref_template=reference)
     return [refined(schema) for schema in schemas], {name: refined(schema) for name, schema in components.items()}
 
 
@@ -57,6 +57,12 @@ def refined(schema: JsonValue) -> JsonValue:
     return found
 
 
+def content_of(operation: Operation, data: Schema) -> dict[str, Schema]:
+    """The schemas of the members `data` and `meta` of a response."""
+    meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
+    return {"data": data, **({"meta": object_of(**meta)} if meta else {})}
+
+
 def parameters_of(operation: Operation) -> Iterable[JsonObject]:
     """The path, query and header parameters of an operation."""
     for identifier, _, table in operation.path_rows:
@@ -66,7 +72,7 @@ def parameters_of(operation: Operation) -> Iterable[JsonObject]:
     for member in msgspec.structs.fields(operation.query) if operation.query else ():
         schema = _of_parameter(hints[member.name], member.default)
         yield {"name": member.encode_name, "in": "query", "required": member.required, "schema": schema}
-    if operation.status == 201:
+    if operation.is_repeatable:
         about = "Makes the request safe to repeat: for 24 hours, repetitions return the first response."
         schema = {**TEXT, "maxLength": 255}
         yield {"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema, "description": about}

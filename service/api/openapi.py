@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from service.api.declared_errors import declared_errors, oauth_code
 from service.api.event_stream import EventStream
-from service.api.json_schemas import REFERENCE, TEXT, Schema, object_of, parameters_of, schemas_of
+from service.api.json_schemas import REFERENCE, TEXT, Schema, content_of, object_of, parameters_of, schemas_of
 from service.api.operations import KIB, Operation
 from service.api.parameter_types import Download, HtmlPage, Media, Redirect
 from service.api.schemas import may_be_left_out, row_schema, wire_type
@@ -18,7 +18,8 @@ Customers chat with bots and with staff. Every JSON response has an envelope: `{
 `meta` for lists, or `{"success": false, "error": {"code": …, "message": …}}`. Codes are stable; messages may change.
 
 - **Authentication.** Send `Authorization: Bearer` with the `access_token` of a login. The tokens of command-line
-  clients are limited to scopes: `x-scope` is the scope of an operation, and `chats` includes `chats:read`.
+  clients are limited to scopes: `x-scope` is the scope of an operation, and `chats` includes `chats:read`. An
+  operation with `x-resource` needs a token for this resource, which no other operation accepts.
 - **Lists.** `meta.next_cursor` is the `cursor` of the next page, and empty on the last page. Keep the other parameters.
 - **Timestamps.** RFC 3339, in UTC. Parameters also accept a date.
 - **Repeated requests.** `POST` operations that return 201 accept an `Idempotency-Key`.
@@ -34,6 +35,8 @@ HEADERS = {
     "WWW-Authenticate": "The challenge (RFC 6750).",
     "X-Request-Warning": "Malformed input that was ignored.",
 }
+
+BODILESS = {202: "The message needs no answer.", 304: "The client's copy is current."}
 
 # Without an envelope.
 OTHER_SCHEMAS: dict[object, Schema] = {HtmlPage: TEXT, Redirect: TEXT, EventStream: TEXT, Media: {}, Download: {}}
@@ -78,13 +81,11 @@ def document(operations: Iterable[Operation], server: str = "", *, pages: bool =
 
 
 def _operation(operation: Operation, rendered: Callable[[int], Schema | None], links: JsonObject) -> JsonObject:
-    meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
-    envelope = {"success": _TRUE, "data": rendered(id(operation.data)) or {}}
-    envelope |= {"meta": object_of(**meta)} if meta else {}
-    success = envelope["data"] if operation.is_oauth else object_of(**envelope)
+    envelope = {"success": _TRUE, **content_of(operation, rendered(id(operation.data)) or {})}
+    success = envelope["data"] if operation.is_bare else object_of(**envelope)
     content = {operation.produces: {"schema": OTHER_SCHEMAS.get(operation.data, success)}}
     optional = {
-        "Idempotency-Replayed": operation.status == 201,
+        "Idempotency-Replayed": operation.is_repeatable,
         "ETag": 304 in operation.all_statuses,
         "X-Request-Warning": operation.is_lenient and (operation.query or operation.body),
     }
@@ -97,7 +98,7 @@ def _operation(operation: Operation, rendered: Callable[[int], Schema | None], l
         "parameters": [*parameters_of(operation)],
         "responses": {str(operation.status): {"description": "Success.", "content": content} | more}
         | {
-            str(status): _error_response(status, operation)
+            str(status): _error_response(status, operation, content)
             for status in sorted(operation.all_statuses - {operation.status})
         }
         | {"default": {"$ref": "#/components/responses/Otherwise"}},
@@ -109,7 +110,7 @@ def _operation(operation: Operation, rendered: Callable[[int], Schema | None], l
             "content": {operation.accepts: {"schema": rendered(id(wire_type(operation.body)))} | _example(operation)},
             "description": f"At most {operation.max_body // KIB} KiB.",
         }
-    special = {"x-scope": operation.needed_scope, "x-extension": operation.extension}
+    special = {"x-scope": operation.needed_scope, "x-resource": operation.resource, "x-extension": operation.extension}
     return described | {name: value for name, value in special.items() if value}
 
 
@@ -118,15 +119,17 @@ def _example(operation: Operation) -> JsonObject:
     return {} if operation.example is None else {"example": operation.example}
 
 
-def _error_response(status: int, operation: Operation) -> JsonObject:
+def _error_response(status: int, operation: Operation, content: JsonObject) -> JsonObject:
     """The response with a status other than success, and its headers."""
-    if status == 304:
-        return {"description": "The client's copy is current."}
+    if status in BODILESS:
+        return {"description": BODILESS[status]}
     errors = declared_errors(operation).get(status, ())
     if operation.is_oauth:
         codes = ", ".join(f"`{code}`" for code in sorted({oauth_code(error) for error in errors}))
         description = f"See RFC 6749, section 5.2: {codes}."
         return {"description": description, "content": {"application/json": {"schema": _OAUTH_ERROR}}}
+    if operation.is_bare and status in (400, 404):
+        return {"description": "An error of the protocol.", "content": content}
     headers = {401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, [])
     page = {"content": {"text/html": {"schema": TEXT}}} if operation.is_page and status == 400 else {}
     description = next(ApiError.with_status(status)).default_message()

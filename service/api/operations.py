@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, get_origin, get_type_hints
 
-from service.api.parameter_types import Cursor, Download, Form, HtmlPage, OAuthBody, Redirect, Upload
+from service.api.parameter_types import BareBody, Cursor, Download, Form, HtmlPage, OAuthBody, Redirect, Upload
 from service.api.schemas import hints_of, may_be_empty, wire_type
 from service.db import Page, Table
 from service.errors import ApiError
@@ -40,7 +40,7 @@ Runs = Literal["read", "write", "slow"]
 `read`: on the event loop, within a time budget. `write`: in the thread of the group commits; its handler runs in a
 transaction that it may share with other requests, so it only executes statements. `slow`: in a thread of the pool."""
 
-HANDLER_PARAMETERS = frozenset({"caller", "request_info", "settings", "operations", "query", "body"})
+HANDLER_PARAMETERS = frozenset({"caller", "request_info", "settings", "operations", "query", "body", "mcp"})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +54,7 @@ class Operation:
     tag: str
     prefix: str = PREFIX
     scope: str = ""  # that a token needs; empty: none
+    resource: str = ""  # that a token must be for (RFC 8707); empty: the API
     public: bool = False  # needs no credentials
     admin_only: bool = False  # other callers get 403
     extension: bool = False  # omitted with --documented-only
@@ -63,6 +64,7 @@ class Operation:
     produces: str = "application/json"  # the media type of a success
     max_body: int = 1024 * KIB  # bytes; 16 KiB for operations without a body
     runs: Runs | None = None  # by default `slow` for pages, `read` for other GETs, otherwise `write`
+    endpoint: Callable[..., Option] | None = None  # serves it; by default chosen by the kind of its response
     prepare: Callable[..., object] | None = (
         None  # called before the transaction; its result is passed to the handler as `prepared`
     )
@@ -99,7 +101,7 @@ class Operation:
             and hints_of(hints.get("query")).get("cursor") != Cursor,
             "requires a parameter but declares no 400": 400 not in self.statuses
             and not may_be_empty(hints.get("query")),
-            "creates a row but is public": self.public and self.status == 201,
+            "creates a row but is public": self.public and self.status == 201 and not _is_oauth(returns),
             "is for admins but declares no 403": self.admin_only and 403 not in self.statuses,
         }
         for error, occurs in errors.items():
@@ -148,9 +150,14 @@ class Operation:
         return self.is_page or self.scope == "console"
 
     @cached_property
+    def is_bare(self) -> bool:
+        """Whether responses have no envelope."""
+        return isinstance(self.data, type) and issubclass(self.data, BareBody)
+
+    @cached_property
     def is_oauth(self) -> bool:
-        """Whether responses have no envelope (RFC 6749, section 5)."""
-        return isinstance(self.data, type) and issubclass(self.data, OAuthBody)
+        """Whether errors have no envelope either (RFC 6749, section 5.2)."""
+        return _is_oauth(self.data)
 
     @cached_property
     def all_statuses(self) -> frozenset[int]:
@@ -163,9 +170,18 @@ class Operation:
         return 400 not in self.statuses
 
     @cached_property
+    def is_repeatable(self) -> bool:
+        """Whether an `Idempotency-Key` makes it safe to repeat the request."""
+        return self.status == 201 and not self.public
+
+    @cached_property
     def needed_scope(self) -> str:
         """The scope that a token must have; empty: any."""
         return f"{self.scope}:read" if self.scope and self.method == "GET" else self.scope
+
+
+def _is_oauth(kind: WireType) -> bool:
+    return isinstance(kind, type) and issubclass(kind, OAuthBody)
 
 
 class Routes:

@@ -149,5 +149,9 @@ class Upload(Struct):
     """
 
 
-class OAuthBody(Struct):
+class BareBody(Struct):
+    """A response without the envelope."""
+
+
+class OAuthBody(BareBody):
     """A response without the envelope; so are its errors (RFC 6749, section 5)."""

@@ -38,17 +38,23 @@ def make_csrf_token(caller: Caller, request: ConsentRequest) -> str:
     return sign("ticket", [secrets.token_urlsafe(16), clock.now() + CSRF_TOKEN_LIFETIME, caller.session_id, values])
 
 
+def request_of(csrf_token: str) -> ConsentRequest:
+    """Return the request of a consent form. Raises StaleForm."""
+    try:
+        *_, values = verify("ticket", csrf_token)
+    except ValueError:
+        raise StaleForm from None
+    return msgspec.convert(values, ConsentRequest)
+
+
 def record_decision(caller: Caller, csrf_token: str, granted: bool, site: str) -> str:
     """Record the decision of a user; return the redirect address of the client.
 
     A repeated decision, such as a double click, returns the same address as long as its code is valid. Raises StaleForm
     for a token that is expired, of another login session, or used for another decision, and InstallLimitReached.
     """
-    try:
-        number, expires_at, session_id, values = verify("ticket", csrf_token)
-    except ValueError:
-        raise StaleForm from None
-    request = msgspec.convert(values, ConsentRequest)
+    request = request_of(csrf_token)
+    number, expires_at, session_id, _ = verify("ticket", csrf_token)
     if session_id != caller.session_id or expires_at <= clock.now():
         raise StaleForm
     if granted and not LoginSession.may_add_install(caller.id, request.install_id):
@@ -67,9 +73,11 @@ def record_decision(caller: Caller, csrf_token: str, granted: bool, site: str) -
                 scopes=" ".join(consent.requested_access(request.scope).scopes),
                 install_id=request.install_id,
                 install_name=request.install_name,
+                resource=request.resource,
             )
             kind: Kind = "consent_approved" if granted else "consent_denied"
-            details = {"client": request.client_id, "install": request.install_id, "scopes": approval.scopes.split()}
+            client = "registered" if request.resource else request.client_id
+            details = {"client": client, "install": request.install_id, "scopes": approval.scopes.split()}
             AuditLog.record(kind, caller.id, caller.id, **details)
         if approval.is_granted != granted or approval.used_at or approval.decided_at + CODE_LIFETIME <= clock.now():
             raise StaleForm("This request was already approved or denied.")
@@ -78,8 +86,10 @@ def record_decision(caller: Caller, csrf_token: str, granted: bool, site: str) -
     return f"{address}?{query}{'&' if query else ''}{urlencode({**result, 'state': request.state, 'iss': site})}"
 
 
-def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) -> tuple[Tokens, str]:
+def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings, client: str = "") -> tuple[Tokens, str]:
     """Exchange a code for tokens and their scopes. An earlier login session of the same user and install ends.
+
+    `client` is the registered client, if it is one.
 
     A code works once, even if the other parameters are wrong, and only while the login session that approved it is
     open. A second use ends the login session of the first. Raises InvalidGrant.
@@ -91,25 +101,26 @@ def exchange(code: str, verifier: str, redirect_uri: str, settings: Settings) ->
     approval = Approval.get_or_none(Approval.id == number)
     if approval is None:
         raise InvalidGrant
+    is_own = approval.registered_client == client
     with write(number, approval.user_id):  # also locks the user, whose other login sessions may end concurrently
         approval = Approval.get_or_none(Approval.id == number)
-        pair = _use(approval, tokens.is_open(approved_by), verifier, redirect_uri, settings)
+        pair = _use(approval, is_own and tokens.is_open(approved_by), verifier, redirect_uri, settings)
     if pair is None:  # after the write: the use of the code must be committed
         raise InvalidGrant
     return pair
 
 
-def refresh(refresh_token: str, settings: Settings) -> tuple[Tokens, str]:
-    """Exchange a refresh token for new tokens and their scopes. Raises InvalidGrant."""
+def refresh(refresh_token: str, settings: Settings, client: str = "") -> tuple[Tokens, str]:
+    """Exchange a refresh token of a client for new tokens and their scopes. Raises InvalidGrant."""
     try:
-        session = tokens.rotate_session(refresh_token, settings)
+        session = tokens.rotate_session(refresh_token, settings, client)
     except InvalidToken:
         raise InvalidGrant from None
     return tokens.pair_of(session, settings), session.scopes or ""
 
 
 def _use(
-    approval: Approval | None, session_is_open: bool, verifier: str, redirect_uri: str, settings: Settings
+    approval: Approval | None, is_usable: bool, verifier: str, redirect_uri: str, settings: Settings
 ) -> tuple[Tokens, str] | None:
     if approval is None or not approval.is_granted:
         return None
@@ -121,7 +132,7 @@ def _use(
     in_time = clock.now() < approval.decided_at + CODE_LIFETIME
     approval.used_at = clock.now()
     pair = None
-    if verified and in_time and redirect_uri == approval.redirect_uri and session_is_open:
+    if verified and in_time and redirect_uri == approval.redirect_uri and is_usable:
         session = client_sessions.begin(approval, settings)
         if session:
             approval.login_session_id = session.id

@@ -12,7 +12,7 @@ def begin(approval: Approval | DeviceAuthorization, settings: Settings) -> Login
     """
     if not LoginSession.may_add_install(approval.user_id, approval.install_id):
         return None
-    replaced = LoginSession.end_install(approval.user_id, approval.install_id)
+    replaced = LoginSession.end_install(approval.user_id, approval.install_id, approval.resource)
     session = tokens.create_token_session(
         approval.user_id,
         settings,
@@ -20,6 +20,7 @@ def begin(approval: Approval | DeviceAuthorization, settings: Settings) -> Login
         label=approval.install_name,
         scopes=approval.scopes,
         install_id=approval.install_id,
+        resource=approval.resource,
     )
     for login in replaced:
         details = {"login": login, "replaced_by": session.id}

@@ -1,4 +1,4 @@
-"""Consent rules: the authorization request of a command-line client, and the meaning of its scopes.
+"""Consent rules: the authorization request of a client, and the meaning of its scopes.
 
 Does not use the database. Sources: RFC 6749, RFC 7636, RFC 8252.
 """
@@ -11,12 +11,12 @@ from msgspec import Meta, Struct
 from service import validators
 from service.translation import gettext, gettext_noop
 
-ClientId = Literal["service-cli"]
-CLIENT_ID: ClientId = "service-cli"
+CLIENT_ID = "service-cli"  # the command-line client; others register themselves, to use the MCP server
+RESOURCE = "/mcp"  # the MCP server, for which their tokens are (RFC 8707)
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _LOOPBACK_URI = re.compile(
-    r"http://(?P<host>127\.0\.0\.1|\[::1\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"http://(?P<host>127\.0\.0\.1|\[::1\]|localhost)(?::(?P<port>[1-9][0-9]{0,4}))?"
     r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?"
     r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
     re.ASCII,
@@ -66,9 +66,23 @@ def loopback_uri(text: str) -> str:
     Matched with a strict pattern: browsers and URL parsers differ on unusual addresses, so none is accepted.
     """
     match = _LOOPBACK_URI.fullmatch(text)
-    if not match or int(match["port"] or 1) > 65535:
+    if not match or int(match["port"] or 1) > 65535 or match["host"] == "localhost":
         raise ValueError("expected http://127.0.0.1 or http://[::1], with or without a port, path and query")
     return text
+
+
+def local_uri(text: str) -> str:
+    """Return a redirect URI on the loopback interface, or on `localhost`. Raises ValueError for any other text.
+
+    RFC 8252, section 8.3, advises against the name, since the host may resolve it differently. Browsers do not.
+    """
+    loopback_uri(text.replace("//localhost", "//127.0.0.1", 1))
+    return text
+
+
+def without_port(uri: str) -> str:
+    """Return a redirect URI without its port."""
+    return re.sub(r"^(http://(?:[\w.]+|\[::1\])):[0-9]+", r"\1", uri, flags=re.ASCII)
 
 
 def scope_list(text: str) -> str:
@@ -79,17 +93,20 @@ def scope_list(text: str) -> str:
 
 
 class ConsentRequest(Struct):
-    """The authorization request of a command-line client (RFC 6749, section 4.1.1)."""
+    """The authorization request of a client (RFC 6749, section 4.1.1; RFC 8707, section 2)."""
 
-    client_id: ClientId
+    client_id: Annotated[str, Meta(max_length=4096, description="`service-cli`, or that of a registered client.")]
     response_type: Literal["code"]
     code_challenge: Annotated[str, Meta(description="Base64url of the SHA-256 digest of the code verifier."), challenge]
     code_challenge_method: Literal["S256"]
-    redirect_uri: Annotated[str, Meta(max_length=2048, description="Address on the loopback interface."), loopback_uri]
+    redirect_uri: Annotated[str, Meta(max_length=2048, description="Address on the loopback interface."), local_uri]
     state: Annotated[str, Meta(min_length=1, max_length=512), validators.displayable]
-    install_id: Annotated[str, Meta(min_length=1, max_length=128), validators.displayable]
+    install_id: Annotated[
+        str, Meta(max_length=128, description="Required for `service-cli`."), validators.displayable
+    ] = ""
     scope: Annotated[str, Meta(max_length=1000, description="Separated by spaces; all if empty."), scope_list] = ""
     install_name: Annotated[str, Meta(max_length=64), validators.displayable] = ""
+    resource: Annotated[str, Meta(max_length=2048, description="The MCP server, for a registered client.")] = ""
 
 
 class RequestedAccess(NamedTuple):

@@ -65,15 +65,18 @@ def log_out(caller: Caller, *, everywhere: bool = False) -> None:
             AuditLog.record("logout", caller.id, caller.id, everywhere=True)
 
 
-def authenticate(header: str) -> Caller:
-    """Return the caller of an `Authorization` header. Raises Unauthenticated or InvalidToken."""
+def authenticate(header: str, resource: str = "") -> Caller:
+    """Return the caller of an `Authorization` header. Raises Unauthenticated or InvalidToken.
+
+    The token must be for `resource`; tokens of the API are for none (RFC 8707).
+    """
     scheme, _, token = header.partition(" ")
     if not header or scheme.lower() != "bearer":
         raise Unauthenticated
     now = clock.now()
     session_id, generation, expires_at = _read("access", token.strip(" "), now)
     session = _get_open(session_id, now)
-    if generation > session.generation:
+    if generation > session.generation or session.resource != resource:
         raise InvalidToken
     if generation == session.generation and not session.is_generation_used:
         _record_first_use(session)
@@ -100,6 +103,7 @@ class _OpenSession(NamedTuple):
     scopes: str | None
     expires_at: int
     user_id: str
+    resource: str
     role: str
     app_id: str | None
     settings: str
@@ -130,8 +134,10 @@ def rotate(refresh_token: str, settings: Settings) -> Tokens:
     return pair_of(rotate_session(refresh_token, settings), settings)
 
 
-def rotate_session(refresh_token: str, settings: Settings) -> LoginSession:
+def rotate_session(refresh_token: str, settings: Settings, client: str = "") -> LoginSession:
     """Advance the login session of a refresh token by one generation, and return it.
+
+    The session must be of the registered `client`, or of none (RFC 6749, section 6).
 
     The previous token returns the current generation again, for ten seconds or until the current pair is first used. An
     older token is treated as copied and ends the login session (RFC 9700, section 4.14.2). Raises InvalidToken.
@@ -139,7 +145,7 @@ def rotate_session(refresh_token: str, settings: Settings) -> LoginSession:
     session_id, generation, _ = _read("refresh", refresh_token, clock.now())
     with write(session_id):
         session: LoginSession | None = User.open_logins().where(LoginSession.id == session_id).first()
-        if session is None:
+        if session is None or session.registered_client != client:
             raise InvalidToken
         is_reusable = clock.now() - session.rotated_at <= REUSE_PERIOD or not session.is_generation_used
         if generation == session.generation:

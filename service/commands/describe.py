@@ -35,11 +35,16 @@ def print_openapi(_: argparse.Namespace, settings: Settings) -> None:
 
 def listing(operations: Iterable[Operation]) -> str:
     """Returns one line per operation: method, path, authentication and summary."""
-    rows = [
-        (o.method, o.full_path, "none" if o.public else o.needed_scope or "any token", o.summary) for o in operations
-    ]
+    rows = [(o.method, o.full_path, needed_token(o), o.summary) for o in operations]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(
         re.sub(r" +$", "", "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) + "\n"
         for row in rows
     )
+
+
+def needed_token(operation: Operation) -> str:
+    """Returns the scope that a token of an operation needs, or which token it needs."""
+    if operation.public:
+        return "none"
+    return operation.needed_scope or (f"token for {operation.resource}" if operation.resource else "any token")

@@ -7,12 +7,14 @@ A class is an error: its docstring is the message for people, `code` is for prog
     auth         credentials, scopes, passwords, OAuth
     resources    rows that do not exist, and the rules and limits of each kind
     uploads      files and pictures
+    mcp          the MCP server and its clients
 """
 
 from service.errors.auth import *  # noqa: F403
 from service.errors.auth import InsufficientScope
 from service.errors.base import ApiError as ApiError
 from service.errors.base import ErrorInfo as ErrorInfo
+from service.errors.mcp import *  # noqa: F403
 from service.errors.requests import *  # noqa: F403
 from service.errors.requests import BodyTooLarge, Busy, InternalError, RateLimited, StorageUnavailable
 from service.errors.resources import *  # noqa: F403

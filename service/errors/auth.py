@@ -122,7 +122,7 @@ class UnsupportedGrantType(BadRequest):
 
 
 class InvalidClient(BadRequest):
-    """There is no such client; expected service-cli."""
+    """There is no such client; expected service-cli or a registered client."""
 
     code = "invalid_client"
 

@@ -17,7 +17,7 @@ from service.errors import ApiError, MethodNotAllowed, NotFound
 from service.http import html_pages
 from service.http.client_address import is_navigation, read_request_info
 from service.http.compression import static_response
-from service.http.endpoints import endpoint_of
+from service.http.endpoint_kinds import endpoint_of
 from service.http.middleware import Middleware, Route, Steps
 from service.http.responses import Response, error_response
 from service.settings import Settings

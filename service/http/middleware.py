@@ -168,7 +168,8 @@ class Middleware:
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
             "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, "
-            "Last-Event-ID, X-Request-ID",
-            "Access-Control-Expose-Headers": "ETag, X-Request-ID, X-Request-Warning, Retry-After, Idempotency-Replayed",
+            "Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, X-Request-ID",
+            "Access-Control-Expose-Headers": "ETag, X-Request-ID, X-Request-Warning, Retry-After, "
+            "Idempotency-Replayed, WWW-Authenticate",
             "Access-Control-Max-Age": "600",
         }

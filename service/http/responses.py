@@ -132,4 +132,4 @@ def verify_declared(operation: Operation, response: Response) -> None:
         body = msgspec.json.decode(
             gzip.decompress(response.body) if "Content-Encoding" in response.headers else response.body
         )
-        msgspec.convert(body if operation.is_oauth else body["data"], operation.data, strict=True)
+        msgspec.convert(body if operation.is_bare else body["data"], operation.data, strict=True)

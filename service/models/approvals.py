@@ -19,5 +19,11 @@ class Approval(Table):
     scopes = Text(visibility=INTERNAL)
     install_id = Text(visibility=INTERNAL)
     install_name = Text(visibility=INTERNAL)
+    resource = Text(default="", visibility=INTERNAL)  # that the tokens are for; empty: the API
     used_at = Integer(null=True)
     login_session_id = Text(null=True, default=None, visibility=INTERNAL)  # the login session that the code started
+
+    @property
+    def registered_client(self) -> str:
+        """The registered client that asked; empty for the command-line client."""
+        return str(self.install_id) if self.resource else ""

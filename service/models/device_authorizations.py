@@ -1,7 +1,7 @@
 """The requests of command-line clients without a browser, which a user approves on another device (RFC 8628)."""
 
 import hashlib
-from typing import Self
+from typing import ClassVar, Self
 
 from service import clock
 from service.db import Table
@@ -12,6 +12,8 @@ RETENTION = clock.HOUR  # after the expiry, to detect a code that is used again
 
 class DeviceAuthorization(Table):
     """A request of a client, by the digest of its device code. The codes themselves are not stored."""
+
+    resource: ClassVar[str] = ""  # registered clients have a browser
 
     id = Text(primary_key=True, visibility=INTERNAL)
     user_code = Text(unique=True, visibility=INTERNAL)  # the digest

@@ -62,6 +62,7 @@ class LoginSession(Table):
     scopes = Text(null=True, default=None, visibility=INTERNAL)
     label = Text(visibility=INTERNAL)
     install_id = Text(null=True, default=None, visibility=INTERNAL)  # of a command-line client
+    resource = Text(default="", visibility=INTERNAL)  # that its tokens are for (RFC 8707); empty: the API
 
     @classmethod
     def is_open(cls, now: SqlValue = None) -> peewee.Expression:
@@ -75,10 +76,16 @@ class LoginSession(Table):
         known = {_without_versions(row.label) for row in labels}
         return bool(known) and _without_versions(label) not in known
 
+    @property
+    def registered_client(self) -> str:
+        """The registered client with this login session; empty for the command-line client and browsers."""
+        return self.install_id or "" if self.resource else ""
+
     @classmethod
-    def end_install(cls, user_id: str, install_id: str) -> list[str]:
-        """End the login sessions of an install of the command-line client, inside a write. Return their identifiers."""
-        own = (cls.user_id == user_id) & (cls.install_id == install_id) & cls.is_open()
+    def end_install(cls, user_id: str, install_id: str, resource: str = "") -> list[str]:
+        """End the login sessions of an install of a client, inside a write. Return their identifiers."""
+        install = (cls.install_id == install_id) & (cls.resource == resource)
+        own = (cls.user_id == user_id) & install & cls.is_open()
         return sorted(row.id for row in cls.update(ended_at=clock.now()).where(own).returning(cls.id).execute())
 
     @classmethod

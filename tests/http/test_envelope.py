@@ -469,7 +469,7 @@ class TestCrossOriginRequests:
         reply = client.get(path, origin=self.ORIGIN)
         assert reply.headers["Access-Control-Allow-Origin"] == self.ORIGIN
         assert reply.headers["Vary"] == "Origin"
-        for name in ("ETag", "X-Request-Warning"):
+        for name in ("ETag", "X-Request-Warning", "WWW-Authenticate"):
             assert name in reply.headers["Access-Control-Expose-Headers"]
 
     def test_preflight_succeeds_without_credentials(self, eve, settings):
@@ -478,7 +478,7 @@ class TestCrossOriginRequests:
         reply = client.call("OPTIONS", f"/chats/{UNKNOWN_ID}/status", **headers)
         assert reply.status == 204
         assert "PUT" in reply.headers["Access-Control-Allow-Methods"]
-        for name in ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match"):
+        for name in ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "MCP-Protocol-Version"):
             assert name in reply.headers["Access-Control-Allow-Headers"]
 
     @pytest.mark.parametrize(

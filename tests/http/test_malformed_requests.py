@@ -289,17 +289,19 @@ KEYS = ("x" * 256, "a\x07b", "a\nb", "\x1b[31m", "a\0", "a\x9bb")
 
 @malformation
 def keys(request: Request) -> Iterator[MalformedRequest]:
-    if request.operation.status == 201:
+    if request.operation.is_repeatable:
         for key in KEYS:
             yield MalformedRequest(ascii(key)[:20], request, headers={"idempotency_key": key})
 
 
 def has_declared_format(reply: Reply, operation: Operation) -> bool:
-    """Whether an error has the format of its operation: a page, an OAuth error, or the envelope."""
+    """Whether an error has the format of its operation: a page, an error of OAuth or JSON-RPC, or the envelope."""
     if reply.headers["Content-Type"].startswith("text/html"):
         return operation.is_page and reply.raw.startswith(b"<!doctype html>")
     if operation.is_oauth and reply.status not in (404, 405):
         return set(reply.json) == {"error", "error_description"}
+    if operation.is_bare and "jsonrpc" in reply.json:
+        return set(reply.json) == {"jsonrpc", "id", "error"} and reply.status == 400
     return reply.error[0] == reply.status
 
 

@@ -685,10 +685,12 @@ REFUSED = {
     "change_push_browser",
     "suggest_reply",
     "suggest_text",
-}  # invalid there without a form, a link, a backup, a push server or an AI; ACTIONS and the tests of these have them
+    "answer_mcp",
+}  # invalid there without a form, link, backup, push server, AI, other token; ACTIONS and the tests of these have them
 NOT_AUDITED = {  # operations that change no permissions
     *(
         "authorize_device",
+        "register_client",
         "refresh_tokens",
         "request_email_verification",
         "request_new_password",

@@ -141,7 +141,11 @@ ROWS = Rows(
         "answer_device": Row(
             roles(400), "consent", body={"csrf_token": "{csrf_token}", "user_code": "BCDF-GHJK", "answer": "continue"}
         ),
+        "register_client": Row(every_role(201), None, body={"redirect_uris": ["http://127.0.0.1/"]}),
         "describe_authorization": Row(every_role(200), None),
+        "answer_mcp": Row(roles((401, "invalid_token")), body={"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+        "describe_mcp_server": Row(every_role(200), None),
+        "describe_mcp_path": Row(every_role(200), None),
         "list_installs": Row(roles(200), "account:read", query=AS_ALICE),
         "revoke_install": Row(roles((404, "not_found"), alice=200), "account", "alice"),
         "create_chat_session": Row(

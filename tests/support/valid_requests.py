@@ -16,6 +16,7 @@ import app
 from service import clock, db
 from service.api.operations import Operation
 from service.auth import csrf, tokens
+from service.auth.consent import RESOURCE
 from service.http.application import build_app
 from service.models import (
     App,
@@ -175,9 +176,13 @@ class SampleInstallation:
         with db.write():
             self.token = tokens.log_in(h.ALICE, settings).access_token
             install = tokens.create_token_session(h.ALICE, settings, install_id="laptop", scopes="chats")
+            program = tokens.create_token_session(
+                h.ALICE, settings, install_id="program", scopes="chats", resource=RESOURCE
+            )
             refresh_token = tokens.log_in(h.ALICE, settings).refresh_token
             mail = StoredMail.create(user_id=h.ALICE, subject="Hello", content="Subject: Hello\n\nHello")
             delivery = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME)
+        self.tokens = {"": self.token, RESOURCE: tokens.pair_of(program, settings).access_token}
         self.ids = {**IDS, LoginSession: install.id, StoredMail: mail.id}
         self.names = {
             **NAMES,
@@ -194,7 +199,7 @@ class SampleInstallation:
         identifiers = {name: self.ids[table] for name, _, table in operation.path_rows}
         path = re.sub(r"{(\w+)}", lambda found: identifiers[found[1]], operation.full_path)
         body, content_type = self._body(operation, row.body)
-        return Request(operation, path, self._fill_in(row.query), body, content_type, self.token)
+        return Request(operation, path, self._fill_in(row.query), body, content_type, self.tokens[operation.resource])
 
     def requests(self) -> Iterator[Request]:
         """Yield a request of every operation."""

@@ -37,6 +37,7 @@ from service.db.migrations import (
     step_27,
     step_28,
     step_29,
+    step_30,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -72,6 +73,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_27.STATEMENTS,
     step_28.STATEMENTS,
     step_29.STATEMENTS,
+    step_30.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

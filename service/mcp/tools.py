@@ -1,0 +1,167 @@
+"""The tools. A tool calls an operation, from whose declaration its schemas, its scope and most hints are derived."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from service.api.json_schemas import Schema, content_of, object_of, parameters_of, schemas_of
+from service.api.operations import Operation
+from service.api.schemas import wire_type
+from service.types import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool, as declared."""
+
+    name: str
+    title: str
+    operation: str  # the name
+    note: str = ""  # follows the summary of the operation
+    is_destructive: bool = False  # changes or removes what is there
+    reaches_others: bool = False  # what it reads is from others, or others get what it writes
+
+
+TOOLS = (
+    Tool(name="list_chats", title="List chats", operation="list_chat_sessions", reaches_others=True),
+    Tool(
+        name="read_messages",
+        title="Read messages",
+        operation="list_messages",
+        note="With `direction` `backward`, the newest messages are first.",
+        reaches_others=True,
+    ),
+    Tool(
+        name="send_message",
+        title="Send a message",
+        operation="send_message",
+        note="It is sent as the user, to the bot and the people of the chat. `content` of a text is an object with"
+        " the member `text`.",
+        reaches_others=True,
+    ),
+    Tool(name="search_messages", title="Search messages", operation="search_messages", reaches_others=True),
+    Tool(name="list_events", title="List events", operation="list_events"),
+    Tool(name="add_event", title="Add an event", operation="create_event"),
+    Tool(name="list_notifications", title="List notifications", operation="list_notifications", reaches_others=True),
+    Tool(name="give_feedback", title="Give feedback", operation="submit_feedback", reaches_others=True),
+    Tool(
+        name="find_bots",
+        title="Find bots",
+        operation="list_bots",
+        note="The identifiers of apps are members of chats.",
+        reaches_others=True,
+    ),
+)
+
+
+class InvalidArguments(Exception):
+    """The arguments of a tool are not those of its schema."""
+
+
+class Call(NamedTuple):
+    """What an operation is called with."""
+
+    identifiers: dict[str, str] = {}  # of the path
+    query: dict[str, str] = {}
+    body: JsonObject = {}
+    key: str = ""  # the Idempotency-Key
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a tool: where it goes in the request, and under which name."""
+
+    place: str  # path, query, header or body
+    name: str
+    schema: Schema
+    is_required: bool
+
+
+@dataclass(frozen=True)
+class BoundTool:
+    """A tool, and the operation that it calls."""
+
+    tool: Tool
+    operation: Operation
+    definitions: dict[str, Schema] = field(default_factory=dict)  # that the schemas of the arguments refer to
+
+    @cached_property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments by name. The identifiers of the path are named after the parameters of the handler."""
+        rows: dict[str, str] = {identifier: f"{parameter}_id" for identifier, parameter, _ in self.operation.path_rows}
+        found = {}
+        for parameter in parameters_of(self.operation):
+            place, name = str(parameter["in"]), str(parameter["name"])
+            about = {"description": parameter["description"]} if "description" in parameter else {}
+            own_name = rows.get(name, name) if place == "path" else name.lower().replace("-", "_")
+            found[own_name] = Argument(place, name, parameter["schema"] | about, parameter["required"])
+        for name, schema, is_required in self._members():
+            found[name] = Argument("body", name, schema, is_required)
+        return found
+
+    def _members(self) -> Iterator[tuple[str, Schema, bool]]:
+        """The members of the body: name, schema, and whether it is required."""
+        if self.operation.body:
+            (schema,), components = schemas_of([wire_type(self.operation.body)], "#/$defs/{name}")
+            body = components.pop(schema["$ref"].rpartition("/")[2])
+            self.definitions.update(components)
+            for name, member in body["properties"].items():
+                yield name, member, name in body.get("required", [])
+
+    def described(self) -> JsonObject:
+        """The tool as clients see it."""
+        about = " ".join(filter(None, (self.operation.summary, self.tool.note)))
+        reads = self.operation.method == "GET"
+        hints = {
+            "readOnlyHint": reads,
+            "destructiveHint": self.tool.is_destructive,
+            "idempotentHint": reads or self.operation.method in ("PUT", "DELETE"),
+            "openWorldHint": self.tool.reaches_others,
+        }
+        return {
+            "name": self.tool.name,
+            "title": self.tool.title,
+            "description": about,
+            "inputSchema": self._input_schema(),
+            "outputSchema": self._output_schema(),
+            "annotations": {"title": self.tool.title, **hints},
+        }
+
+    def _input_schema(self) -> Schema:
+        schema = object_of(**{name: argument.schema for name, argument in self.arguments.items()})
+        schema["required"] = [name for name, argument in self.arguments.items() if argument.is_required]
+        return schema | ({"$defs": self.definitions} if self.definitions else {})
+
+    def _output_schema(self) -> Schema:
+        (data,), components = schemas_of([self.operation.data], "#/$defs/{name}")
+        return object_of(**content_of(self.operation, data)) | {"$defs": components}
+
+    def call(self, arguments: JsonObject) -> Call:
+        """What the operation is called with. Raises InvalidArguments; the operation checks the values."""
+        call = Call({}, {}, {})
+        for name, value in arguments.items():
+            if name not in self.arguments:
+                raise InvalidArguments(f"{name[:100]}: there is no such argument")
+            argument = self.arguments[name]
+            if argument.place == "body":
+                call.body[name] = value
+            elif value is not None:
+                text = _text(name, value)
+                if argument.place == "header":
+                    call = call._replace(key=text)
+                else:
+                    (call.identifiers if argument.place == "path" else call.query)[argument.name] = text
+        missing = [name for name, one in self.arguments.items() if one.place == "path" and not arguments.get(name)]
+        if missing:
+            raise InvalidArguments(f"{missing[0]}: required")
+        return call
+
+
+def _text(name: str, value: JsonValue) -> str:
+    """The text of an argument that is a parameter. Raises InvalidArguments."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int):
+        return str(value)
+    raise InvalidArguments(f"{name}: expected a text, an integer or a boolean")
