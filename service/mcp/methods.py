@@ -1,7 +1,7 @@
 """The methods of the protocol."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -26,8 +26,7 @@ INSTRUCTIONS = (
 LASTING, FLEETING = (3_600_000, "public"), (0, "private")  # how long, and by whom, results may be cached
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(NamedTuple):
     """A request: its user and version, the tools, and how operations are called."""
 
     caller: Caller
@@ -87,7 +86,7 @@ def ping(session: Session, message: RpcMessage) -> JsonObject:
 
 def list_tools(session: Session, message: RpcMessage) -> JsonObject:
     expect_no_cursor(message)
-    return {"tools": [tool.described() for tool in session.tools.values()]}
+    return {"tools": [tool.described for tool in session.tools.values()]}
 
 
 def call_tool(session: Session, message: RpcMessage) -> JsonObject:

@@ -1,7 +1,6 @@
 """The tools. A tool calls an operation, from whose declaration its schemas, its scope and most hints are derived."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,8 +10,7 @@ from service.api.schemas import wire_type
 from service.types import JsonObject, JsonValue
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tool:
+class Tool(NamedTuple):
     """A tool, as declared."""
 
     name: str
@@ -68,8 +66,7 @@ class Call(NamedTuple):
     key: str = ""  # the Idempotency-Key
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """An argument of a tool: where it goes in the request, and under which name."""
 
     place: str  # path, query, header or body
@@ -78,13 +75,12 @@ class Argument:
     is_required: bool
 
 
-@dataclass(frozen=True)
 class BoundTool:
-    """A tool, and the operation that it calls."""
+    """A tool, and the operation that it calls. Its schemas are derived at the first use."""
 
-    tool: Tool
-    operation: Operation
-    definitions: dict[str, Schema] = field(default_factory=dict)  # that the schemas of the arguments refer to
+    def __init__(self, tool: Tool, operation: Operation) -> None:
+        self.tool, self.operation = tool, operation
+        self.definitions: dict[str, Schema] = {}  # that the schemas of the arguments refer to
 
     @cached_property
     def arguments(self) -> dict[str, Argument]:
@@ -109,6 +105,7 @@ class BoundTool:
             for name, member in body["properties"].items():
                 yield name, member, name in body.get("required", [])
 
+    @cached_property
     def described(self) -> JsonObject:
         """The tool as clients see it."""
         about = " ".join(filter(None, (self.operation.summary, self.tool.note)))

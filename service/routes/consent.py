@@ -211,7 +211,6 @@ def exchange_code(body: TokenRequest, request_info: RequestInfo, settings: Setti
     REGISTRATION,
     statuses=(201, 400),
     public=True,
-    max_body=MAX_FORM,
     errors=(InvalidRedirectUri,),
     example={"client_name": "My assistant", "redirect_uris": ["http://127.0.0.1:8976/callback"]},
     runs="read",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from service.api.openapi import document
 from service.errors import StorageUnavailable
 from service.mcp.endpoint import McpEndpoint
+from service.mcp.resources import RESOURCES
 from service.mcp.tools import TOOLS
 from service.models import ChatSession, Event, Feedback, Message, inbox
 from service.routes import operations
 from tests.support.client import Client
 from tests.support.mcp import OLDEST, Connect, McpClient
+from tests.support.paths import ROOT
 
 BY_NAME = {operation.name: operation for operation in operations()}
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
@@ -77,6 +80,14 @@ class TestDeclarations:
         endpoint = application.find("POST", "/mcp").respond.func
         assert isinstance(endpoint, McpEndpoint)
         assert not {"tools", "operations"} & set(vars(endpoint))
+
+    def test_documentation_lists_them(self) -> None:
+        page = (ROOT / "docs" / "mcp.md").read_text()
+        wanted = {one.name: BY_NAME[one.operation] for one in TOOLS} | {
+            one.uri: BY_NAME[one.operation] for one in RESOURCES
+        }
+        rows = {name: f"`{one.method} {one.full_path}` | `{one.needed_scope}`" for name, one in wanted.items()}
+        assert re.findall(r"^\| `(.+?)` \| (`.+?` \| `.+?`) \|$", page, re.MULTILINE) == [*rows.items()]
 
 
 class TestCalls:
