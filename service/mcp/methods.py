@@ -13,7 +13,7 @@ from service.mcp import protocol, resources
 from service.mcp.protocol import RpcError, RpcMessage
 from service.mcp.tools import BoundTool, Call, InvalidArguments
 from service.models.callers import Caller
-from service.types import JsonObject
+from service.types import JsonObject, JsonValue
 from service.validators import byte_size
 from service.version import VERSION
 
@@ -39,7 +39,7 @@ class Session(NamedTuple):
 class Success(Struct):
     """The members of a response that a tool returns."""
 
-    data: Raw
+    data: JsonValue
     meta: Raw | UnsetType = UNSET
 
 
@@ -102,10 +102,11 @@ def call_tool(session: Session, message: RpcMessage) -> JsonObject:
         return failed(f"invalid_arguments: {error}")
     if response.code:
         return failed(message_of(response))
-    if len(response.body) > LARGE:
-        return failed(f"The result is larger than {byte_size(LARGE)}. Ask for less, such as with a smaller `limit`.")
     content = msgspec.json.decode(response.body, type=Success)
+    content.data = tool.readable(content.data)
     text = msgspec.json.encode(content)
+    if len(text) > LARGE and tool.operation.method == "GET":  # what was written must not be written again
+        return failed(f"The result is larger than {byte_size(LARGE)}. Ask for less, such as with a smaller `limit`.")
     blocks = [{"type": "text", "text": text.decode()}]
     if "X-Request-Warning" in response.headers:
         blocks.append({"type": "text", "text": f"Warning: {response.headers['X-Request-Warning']}"})
@@ -144,7 +145,7 @@ def read_resource(session: Session, message: RpcMessage) -> JsonObject:
         raise RpcError(number, "Resource not found", {"uri": uri[:1000]})
     if response.code:
         raise RpcError(protocol.INTERNAL_ERROR, message_of(response))
-    text = bytes(msgspec.json.decode(response.body, type=Success).data).decode()
+    text = msgspec.json.encode(msgspec.json.decode(response.body, type=Success).data).decode()
     return {"contents": [{"uri": uri, "mimeType": resources.TYPE, "text": text}]}
 
 

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from service.api.json_schemas import Schema, content_of, object_of, parameters_of, schemas_of
+import msgspec
+
+from service.api.json_schemas import Schema, content_of, object_of, parameters_of, refined, schemas_of
 from service.api.operations import Operation
 from service.api.schemas import wire_type
+from service.fields import JsonBytes
 from service.types import JsonObject, JsonValue
 
 
@@ -17,7 +20,6 @@ class Tool(NamedTuple):
     title: str
     operation: str  # the name
     note: str = ""  # follows the summary of the operation
-    is_destructive: bool = False  # changes or removes what is there
     reaches_others: bool = False  # what it reads is from others, or others get what it writes
 
 
@@ -51,6 +53,9 @@ TOOLS = (
         reaches_others=True,
     ),
 )
+
+
+_IN_BYTES = refined(msgspec.json.schema(JsonBytes))
 
 
 class InvalidArguments(Exception):
@@ -112,7 +117,7 @@ class BoundTool:
         reads = self.operation.method == "GET"
         hints = {
             "readOnlyHint": reads,
-            "destructiveHint": self.tool.is_destructive,
+            "destructiveHint": self.operation.method in ("PUT", "PATCH", "DELETE"),
             "idempotentHint": reads or self.operation.method in ("PUT", "DELETE"),
             "openWorldHint": self.tool.reaches_others,
         }
@@ -131,8 +136,29 @@ class BoundTool:
         return schema | ({"$defs": self.definitions} if self.definitions else {})
 
     def _output_schema(self) -> Schema:
+        data, components = self._data
+        return object_of(**content_of(self.operation, data)) | {"$defs": _readable_schema(components)}
+
+    @cached_property
+    def _data(self) -> tuple[Schema, dict[str, Schema]]:
+        """The schema of the operation's data, and the components that it references."""
         (data,), components = schemas_of([self.operation.data], "#/$defs/{name}")
-        return object_of(**content_of(self.operation, data)) | {"$defs": components}
+        return data, components
+
+    @cached_property
+    def _members_in_bytes(self) -> list[str]:
+        """The members of a row that the API has as the bytes of JSON, which models cannot read."""
+        data, components = self._data
+        reference = data.get("items", data).get("$ref", "")
+        row = components.get(reference.rpartition("/")[2], {})
+        return [name for name, schema in row.get("properties", {}).items() if schema == _IN_BYTES]
+
+    def readable(self, data: JsonValue) -> JsonValue:
+        """The data of a response, with JSON in place of its bytes."""
+        for row in data if isinstance(data, list) else [data]:
+            for name in self._members_in_bytes:
+                row[name] = _decoded(row[name])
+        return data
 
     def call(self, arguments: JsonObject) -> Call:
         """What the operation is called with. Raises InvalidArguments; the operation checks the values."""
@@ -153,6 +179,23 @@ class BoundTool:
         if missing:
             raise InvalidArguments(f"{missing[0]}: required")
         return call
+
+
+def _readable_schema(schema: JsonValue) -> JsonValue:
+    """A schema, and the schemas in it, with any JSON in place of its bytes."""
+    if schema == _IN_BYTES:
+        return {"description": "A JSON value; null when unset."}
+    if isinstance(schema, dict):
+        return {name: _readable_schema(part) for name, part in schema.items()}
+    return schema
+
+
+def _decoded(value: list[int]) -> JsonValue:
+    """The JSON value in some bytes; null if there are none, and the numbers themselves if they are no JSON."""
+    try:
+        return msgspec.json.decode(bytes(value)) if value else None
+    except ValueError:
+        return value
 
 
 def _text(name: str, value: JsonValue) -> str:

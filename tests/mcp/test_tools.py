@@ -110,11 +110,24 @@ class TestCalls:
         first = hers.tool("read_messages", session_id=session.id, limit=2)
         second = hers.tool("read_messages", session_id=session.id, limit=2, cursor=first["meta"]["next_cursor"])
         assert [message["id"] for message in (*first["data"], *second["data"])] == ids
+        assert [message["content"] for message in second["data"]] == [{"text": "three"}]
 
     def test_a_message_is_sent_as_the_user(self, hers: McpClient, session: ChatSession, alice: Client) -> None:
         sent = hers.tool("send_message", session_id=session.id, content={"text": "Hello"})["data"]
         assert (sent["sender_id"], sent["chat_session_id"]) == (alice.user.id, session.id)
+        assert (sent["content"], sent["translations"]) == ({"text": "Hello"}, None)
         assert sent["id"] in [message["id"] for message in alice.get(f"/chats/{session.id}/messages").data]
+
+    def test_a_large_message_is_not_reported_as_failed(self, hers: McpClient, session: ChatSession) -> None:
+        text = "x" * 65_000  # 250 KB in the API
+        sent = hers.tool("send_message", session_id=session.id, content={"text": text})
+        assert sent["data"]["content"] == {"text": text}
+
+    @pytest.mark.parametrize(("content", "shown"), [([1, 2], [1, 2]), ([300], [300]), ([91, 93], []), ("x", "x")])
+    def test_contents_are_json_where_their_bytes_are(
+        self, hers: McpClient, session: ChatSession, content: Any, shown: Any
+    ) -> None:
+        assert hers.tool("send_message", session_id=session.id, content=content)["data"]["content"] == shown
 
     def test_a_repeated_call_with_a_key_is_done_once(self, hers: McpClient, session: ChatSession) -> None:
         call = {"session_id": session.id, "content": {"text": "Hello"}, "idempotency_key": "k"}
@@ -214,9 +227,9 @@ class TestErrors:
     def test_a_large_result_is_refused(
         self, hers: McpClient, say: Callable[..., Message], session: ChatSession
     ) -> None:
-        for _ in range(5):
+        for _ in range(15):
             say("x" * 20_000)
-        text = hers.failure("read_messages", session_id=session.id)
+        text = hers.failure("read_messages", session_id=session.id, limit=200)
         assert text.startswith("The result is larger than 256 KiB")
         assert len(hers.tool("read_messages", session_id=session.id, limit=1)["data"]) == 1
 
