@@ -77,16 +77,21 @@ class DataShare(Owned, Table):
 
     @classmethod
     def grant(cls, user_id: str, **columns: SqlValue) -> "DataShare":
-        """Create a grant. Raises ConversationNotFound, GrantLimitReached or InvalidBody."""
+        """Create a grant; one for every tool must expire.
+
+        Raises ConversationNotFound, GrantLimitReached or InvalidBody.
+        """
         with write(user_id):
             now = clock.timestamp()  # inside the write, because the grant may expire while it waits for the lock
             if (columns.get("expires_at") or "~") <= now:
                 raise InvalidBody("$.expires_at: expected a time in the future")
+            grant = cls(user_id=user_id, granted_at=now, **columns)
+            if ANY_TOOL in grant.tools and not grant.expires_at:
+                raise InvalidBody("$.expires_at: required if every tool is allowed (*)")
             conversation = columns.get("conversation_id")
             own = ChatSession.select().where(ChatSession.user_id == user_id)
             if conversation and not own.where(ChatSession.conversation_id == conversation).exists():
                 raise ConversationNotFound
-            grant = cls(user_id=user_id, granted_at=now, **columns)
             total: Query = cls.select(peewee.fn.count(cls.id), cls._size()).where(cls._active_of(user_id))
             ((number, size),) = list(total.tuples())
             if number >= ACTIVE_LIMIT:

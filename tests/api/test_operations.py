@@ -73,7 +73,7 @@ def existing_ids(alice, session, say, bot):
         Bot: lambda: bot.id,
         BotAnswer: lambda: BotAnswer.create(bot_id=bot.id, question="Open?", answer="Yes.").id,
         CannedReply: lambda: CannedReply.create(app_id=bot.app_id, shortcut="hi", text="Hi.").id,
-        DataShare: lambda: DataShare.grant(alice.user.id, mcp_server_id="files", allowed_tools='["*"]').id,
+        DataShare: lambda: DataShare.grant(alice.user.id, mcp_server_id="files", allowed_tools='["read"]').id,
         Avatar: lambda: Avatar.create(user_id=alice.user.id, image="").name,
         MessageImage: lambda: (
             MessageImage.create(
@@ -283,7 +283,7 @@ class TestTheDocumentedOperations:
 
         for text in ("one", "two", "three"):
             alice.post(f"/chats/{session.id}/messages/{say(text).id}/pin")
-        alice.post("/data-shares", {"mcp_server_id": "files", "allowed_tools": ["*"]})
+        alice.post("/data-shares", {"mcp_server_id": "files", "allowed_tools": ["read"]})
         documented_only = replace(settings, documented_only=True)
         documented = Client(build_app(operations(documented_only=True), documented_only), alice.token)
         for path in (

@@ -498,7 +498,7 @@ class TestDataSharesOfAllUsers:
     @pytest.fixture
     def grants(self, alice: Client, bob: Client) -> list[DataShare]:
         return [
-            DataShare.grant(one.user.id, mcp_server_id=f"{RTL} {one.user.email}", allowed_tools='["*"]')
+            DataShare.grant(one.user.id, mcp_server_id=f"{RTL} {one.user.email}", allowed_tools='["read"]')
             for one in (alice, bob)
         ]
 

@@ -83,7 +83,7 @@ ACTS = {
     "change_feedback": {"act": "give", "description": "Fine"},
     "begin_chat": {"app_id": "{app}", "bot_id": "{bot}"},
     "change_bot": {"app_id": "{app}", "bot_id": "{bot}", "status": "draft"},
-    "change_shares": {"act": "grant", "mcp_server_id": "mail", "allowed_tools": "*"},
+    "change_shares": {"act": "grant", "mcp_server_id": "mail", "allowed_tools": "read"},
     "change_person": {"act": "profile", "display_name": "Eve"},
     "add_user": {"email": "new@example.com", "password": PASSWORD},
     "edit_user": {"act": "disable"},
@@ -433,7 +433,7 @@ class TestUpdates:
 class TestForms:
     def make_form(self, session: ChatSession, bot: Bot) -> Callable[[str], tuple[str, dict[str, str]]]:
         def form(name: str) -> tuple[str, dict[str, str]]:
-            grant = DataShare.grant(session.user_id, mcp_server_id="mail", allowed_tools='["*"]')
+            grant = DataShare.grant(session.user_id, mcp_server_id="mail", allowed_tools='["read"]')
             email = User.get_by_id(session.user_id).email
             names = {"app": bot.app_id, "bot": bot.id, "grant": grant.id, "email": email}
             names["delivery"] = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id
@@ -1099,7 +1099,7 @@ class TestShares:
             **form_fields_of(browser, "/console/shares"),
             "act": "grant",
             "mcp_server_id": "m",
-            "allowed_tools": "*",
+            "allowed_tools": "read",
         }
         for _ in range(2):
             assert browser.navigate("POST", "/console/shares", form).status == 200
@@ -1108,12 +1108,13 @@ class TestShares:
     @pytest.mark.parametrize(
         "form",
         [
-            {"mcp_server_id": "", "allowed_tools": "*"},
+            {"mcp_server_id": "", "allowed_tools": "read"},
+            {"mcp_server_id": "m", "allowed_tools": "*"},
             {"mcp_server_id": "m", "allowed_tools": " , "},
             {"mcp_server_id": "m", "allowed_tools": "* read"},
-            {"mcp_server_id": "m" * 256, "allowed_tools": "*"},
-            {"mcp_server_id": "m", "allowed_tools": "*", "expires_at": "2020-01-01T10:00"},
-            {"mcp_server_id": "m", "allowed_tools": "*", "expires_at": "later"},
+            {"mcp_server_id": "m" * 256, "allowed_tools": "read"},
+            {"mcp_server_id": "m", "allowed_tools": "read", "expires_at": "2020-01-01T10:00"},
+            {"mcp_server_id": "m", "allowed_tools": "read", "expires_at": "later"},
         ],
     )
     def test_that_are_invalid_show_an_error_in_the_form(self, form: dict[str, str], alice: Client, at: SignIn) -> None:
@@ -1127,12 +1128,12 @@ class TestShares:
     def test_of_other_users_cannot_be_accessed(
         self, alice: Client, bob: Client, session: ChatSession, at: SignIn
     ) -> None:
-        grant = DataShare.grant(alice.user.id, mcp_server_id="of Alice", allowed_tools='["*"]')
+        grant = DataShare.grant(alice.user.id, mcp_server_id="of Alice", allowed_tools='["read"]')
         browser = at(bob)
         assert "of Alice" not in browser.open("/console/shares").raw.decode()
         with nothing_changes():
             assert submit(browser, "/console/shares", act="revoke", id=grant.id).status == 403
-            form = {"mcp_server_id": "m", "allowed_tools": "*", "conversation_id": session.conversation_id}
+            form = {"mcp_server_id": "m", "allowed_tools": "read", "conversation_id": session.conversation_id}
             assert submit(browser, "/console/shares", act="grant", **form).status == 404
 
 

@@ -503,7 +503,7 @@ class TestConflicts:
     @pytest.mark.parametrize("key", ["", "key"])
     def test_request_with_conflicts_takes_effect_once(self, state, key, alice, url):
         headers = {"idempotency_key": key} if key else {}
-        body = {"mcp_server_id": "files", "allowed_tools": ["*"]}
+        body = {"mcp_server_id": "files", "allowed_tools": ["read"]}
         for table in (DataShare, Feedback):
             with trigger(url, table, raise_error(state, db.MAX_ATTEMPTS - 1)):
                 path, content = ("/data-shares", body) if table is DataShare else ("/feedback", {"description": "Once"})
@@ -545,9 +545,9 @@ def results(responses: list[Any]) -> list[Any]:
 
 class TestConcurrentRequests:
     def test_grants_never_exceed_the_limit(self, alice):
-        row = {"user_id": alice.user.id, "mcp_server_id": "files", "allowed_tools": '["*"]', "scope_meta": "[]"}
+        row = {"user_id": alice.user.id, "mcp_server_id": "files", "allowed_tools": '["read"]', "scope_meta": "[]"}
         DataShare.insert_many([{**row, "id": clock.uuid()} for _ in range(496)]).execute()
-        body = {"mcp_server_id": "files", "allowed_tools": ["*"]}
+        body = {"mcp_server_id": "files", "allowed_tools": ["read"]}
         responses = at_once(12, lambda _: alice.post("/data-shares", body))
         assert results(responses) == [(201, "")] * 4 + [(400, "grant_limit_reached")] * 8
         assert DataShare.select().count() == 500

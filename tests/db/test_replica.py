@@ -25,7 +25,7 @@ from tests.support.postgres_sessions import logged_statements, other_session, qu
 
 pytestmark = [pytest.mark.extended, pytest.mark.database]
 
-GRANT = {"mcp_server_id": "files", "allowed_tools": ["*"]}
+GRANT = {"mcp_server_id": "files", "allowed_tools": ["read"]}
 SERVICE_CONNECTIONS = "FROM pg_stat_activity WHERE application_name = 'cx-service'"
 OPTIONS = {"fsync": "off", "log_statement": "all", "max_connections": "100"}
 
@@ -160,7 +160,7 @@ class TestRouting:
 
     def test_lists_in_a_transaction_are_read_from_the_primary(self, alice, pages):
         with db.write(alice.user.id):
-            made = DataShare.grant(alice.user.id, **{**GRANT, "allowed_tools": '["*"]'})
+            made = DataShare.grant(alice.user.id, **{**GRANT, "allowed_tools": '["read"]'})
             assert made.id.encode() in bytes(DataShare.list_active(alice.user.id))
         assert pages() == 0
 

@@ -126,7 +126,7 @@ class Scene:
 
     def grant(self) -> DataShare:
         """A grant of Alice."""
-        return DataShare.grant(self.id("alice"), mcp_server_id="files", allowed_tools='["*"]')
+        return DataShare.grant(self.id("alice"), mcp_server_id="files", allowed_tools='["read"]')
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def create_a_grant(s: Scene) -> Action:
 def revoke_a_grant(name: str) -> Callable[[Scene], Action]:
     def revoke(s: Scene) -> Action:
         grant, caller = s.grant(), s.use(name)
-        about = {"grant": grant.id, "server": "files", "tools": ["*"]}
+        about = {"grant": grant.id, "server": "files", "tools": ["read"]}
         path = f"/data-shares/{grant.id}"
         return lambda: ok(caller.delete(path)), lambda: (caller.user.id, s.id("alice"), about)
 
@@ -847,7 +847,7 @@ class TestErrors:
 
 class TestFailedWrites:
     def test_on_a_full_disk_are_503_and_change_nothing(self, alice: Client) -> None:
-        grant = DataShare.grant(alice.user.id, mcp_server_id="files", allowed_tools='["*"]')
+        grant = DataShare.grant(alice.user.id, mcp_server_id="files", allowed_tools='["read"]')
         with full():
             with contextlib.suppress(peewee.OperationalError):
                 while True:  # fills the last page
@@ -912,7 +912,7 @@ class TestConcurrentActions:
         assert 1 <= kinds.count("bot_changed") <= 16
 
     def test_with_one_effect_write_one_entry(self, alice: Client, admin: Client) -> None:
-        grant = DataShare.grant(alice.user.id, mcp_server_id="files", allowed_tools='["*"]')
+        grant = DataShare.grant(alice.user.id, mcp_server_id="files", allowed_tools='["read"]')
         with new_entries() as new:
             responses = at_once(8, lambda number: (alice, admin)[number % 2].delete(f"/data-shares/{grant.id}"))
         assert {response.status for response in responses} == {200}
@@ -1165,7 +1165,7 @@ class TestCommand:
             ["4", "2026-11-20T10:00:00.000Z", "data_share_revoked", "ada@example.com > alice@example.com"],
             ["5", "2026-11-20T10:00:00.000Z", "user_disabled", "operator > alice@example.com"],
         ]
-        assert json.loads(lines[3][4]) == {"grant": grant.id, "server": "files", "tools": ["*"]}
+        assert json.loads(lines[3][4]) == {"grant": grant.id, "server": "files", "tools": ["read"]}
 
     def test_lists_the_requested_entries(self, audit: Any, scene: Scene) -> None:
         scene.use("bob")

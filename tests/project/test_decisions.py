@@ -354,7 +354,7 @@ def send_all_requests(alice, bot, session, say):
     """Sends a request to every documented operation that could create notifications or events."""
     message = say().id
     alice.post("/auth/login", {"email": alice.user.email, "password": PASSWORD})
-    grant_body = {"mcp_server_id": "files", "allowed_tools": ["*"], "conversation_id": session.conversation_id}
+    grant_body = {"mcp_server_id": "files", "allowed_tools": ["read"], "conversation_id": session.conversation_id}
     grant = alice.post("/data-shares", grant_body).data["id"]
     consent = urlencode(
         {

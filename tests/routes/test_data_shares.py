@@ -132,7 +132,6 @@ class TestCreating:
     @pytest.mark.parametrize(
         "tools",
         [
-            ["*"],
             ["read"],
             ["b", "a", "B", "á", "a\u0301"],
             ["x" * 255],
@@ -140,7 +139,7 @@ class TestCreating:
             [" ", "**", "a*", '"', "\\", "\u2028", "\x7f", "\x01", "</script>"],
             [f"tool {number}" for number in range(1000)],
         ],
-        ids=["any", "one", "in their order", "255", "255 keys", "strange", "many"],
+        ids=["one", "in their order", "255", "255 keys", "strange", "many"],
     )
     def test_returns_tools_unchanged(self, alice, tools):
         grant = give(alice, allowed_tools=tools)
@@ -203,6 +202,15 @@ class TestCreating:
         monkeypatch.setattr(db.database.obj, "begin", begin_late)
         with nothing_changes():
             assert alice.post("/data-shares", wanted(expires_at=IN_A_MINUTE)).error == (400, "invalid_body")
+
+    @pytest.mark.parametrize("unset", [{}, {"expires_at": None}, {"expires_at": ""}], ids=["left out", "null", "empty"])
+    def test_requires_an_expiry_for_every_tool(self, alice, unset):
+        with nothing_changes():
+            reply = alice.post("/data-shares", wanted(allowed_tools=["*"], conversation_id=UNKNOWN_ID, **unset))
+            assert reply.error == (400, "invalid_body")
+            assert reply.message == "$.expires_at: required if every tool is allowed (*)"
+        assert give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)["allowed_tools"] == ["*"]
+        assert give(alice, allowed_tools=["**"])["expires_at"] is None
 
     def test_starts_before_it_expires(self, alice, host_clock, monkeypatch):
         monkeypatch.setattr(clock, "host_time", lambda: host_clock.forward(seconds=1) or host_clock.now)
@@ -602,12 +610,12 @@ class TestChecking:
             assert check(alice, tool) == ("tool_not_allowed", grant["id"])
 
     def test_allows_every_tool_with_a_wildcard(self, alice):
-        grant = give(alice, allowed_tools=["*"])
+        grant = give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)
         for tool in ("read", "*", "x" * 255, "\U0001f5dd"):
             assert check(alice, tool) == ("granted", grant["id"])
 
     def test_compares_servers_exactly(self, alice):
-        give(alice, allowed_tools=["*"])
+        give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)
         for server in ("file", "files2", "Files", "files ", "%", "*"):
             assert check(alice, server=server) == ("not_granted", None)
 
@@ -615,7 +623,7 @@ class TestChecking:
         assert check(alice) == ("not_granted", None)
 
     def test_uses_the_callers_grants_only(self, alice, bob, agent, admin):
-        give(alice, allowed_tools=["*"])
+        give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)
         revoke(alice, give(alice, mcp_server_id="mail"))
         for client in (bob, agent, admin):
             for server in ("files", "mail"):
@@ -624,7 +632,7 @@ class TestChecking:
     def test_returns_the_newest_grant_that_allows_the_tool(self, alice, host_clock):
         give(alice)
         host_clock.forward(seconds=1)
-        newest = give(alice, allowed_tools=["*"])
+        newest = give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)
         host_clock.forward(seconds=1)
         give(alice, allowed_tools=["other"])
         assert check(alice) == ("granted", newest["id"])
@@ -740,7 +748,7 @@ class TestGrantsForOneConversation:
         assert check(alice, **at_home) == ("revoked", grant["id"])
 
     def test_of_other_users_do_not_count(self, alice, bob, session):
-        give(alice, conversation_id=session.conversation_id, allowed_tools=["*"])
+        give(alice, conversation_id=session.conversation_id, allowed_tools=["*"], expires_at=IN_A_MINUTE)
         assert check(bob, conversation_id=session.conversation_id) == ("not_granted", None)
 
 
@@ -909,7 +917,7 @@ class TestTransfer:
     def test_restores_every_grant(self, alice, session, host_clock, take_in):
         give(alice, conversation_id=session.conversation_id, scope_meta=[LOW, HIGH], app_id=UNKNOWN_ID)
         expired = give(alice, expires_at=IN_A_MINUTE)
-        revoke(alice, give(alice, allowed_tools=["*"], mcp_server_id="ü \U0001f5dd\n"))
+        revoke(alice, give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE, mcp_server_id="ü \U0001f5dd\n"))
         host_clock.forward(minutes=2)
         first = exported()
         assert [list(record) for record in first.values()] == [MEMBERS] * 3
@@ -926,6 +934,12 @@ class TestTransfer:
         assert grant["granted_at"] == NOW
         assert (grant["app_id"], grant["conversation_id"], grant["expires_at"]) == (None, None, None)
         assert grant["scope_meta"] == []
+
+    def test_accepts_a_grant_for_every_tool_of_an_earlier_version(self, alice, take_in):
+        assert take_in({"user_id": alice.user.id, **wanted(allowed_tools=["*"])}) == []
+        (grant,) = alice.get("/data-shares").data
+        assert grant["expires_at"] is None
+        assert check(alice) == ("granted", grant["id"])
 
     @pytest.mark.parametrize("expires_at", [None, IN_A_MINUTE])
     def test_never_activates_an_ended_grant(self, alice, take_in, expires_at):

@@ -115,7 +115,7 @@ def private_rows(name: str) -> Callable[[Installation], None]:
         soon = clock.timestamp(clock.now() - 1)
         Event.create(user_id=id, title=f"{CANARY} due", starts_at="2027-01-01T00:00:00.000Z", reminder_due=soon)
         Notification.notify(id, "chat_message", CANARY, {"text": CANARY})
-        client.post("/data-shares", {"mcp_server_id": f"files {CANARY}", "allowed_tools": ["*"]})
+        client.post("/data-shares", {"mcp_server_id": f"files {CANARY}", "allowed_tools": ["read"]})
         client.patch("/users/me/settings", {"remark": CANARY})
         with db.write():
             tokens.log_in(id, installation.settings, f"{CANARY} browser")

@@ -422,7 +422,7 @@ class Writer(LoadClient):
 
     def grant_access(self) -> None:
         name = f"{self.number}-{self.rounds}"
-        body = {"mcp_server_id": name, "allowed_tools": ["*"]}
+        body = {"mcp_server_id": name, "allowed_tools": ["read"]}
         grant = self.write("POST", "/data-shares", body, key=name).data["id"]
         is_revoked = self.rounds % 3 != 0
         if is_revoked:

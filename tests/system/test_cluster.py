@@ -270,7 +270,7 @@ def test_code_that_is_exchanged_concurrently_is_accepted_once(several: Cluster) 
     ("path", "body", "stored"),
     [
         ("/feedback", {"description": "once"}, "feedback WHERE description = 'once'"),
-        ("/data-shares", {"mcp_server_id": "once", "allowed_tools": ["*"]}, "data_share WHERE mcp_server_id = 'once'"),
+        ("/data-shares", {"mcp_server_id": "once", "allowed_tools": ["a"]}, "data_share WHERE mcp_server_id = 'once'"),
     ],
 )
 def test_concurrent_requests_with_one_idempotency_key_create_one_record(

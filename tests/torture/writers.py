@@ -123,7 +123,7 @@ class Writer:
     def share(self) -> None:
         """Creates a data share, and usually revokes it, since their number is limited."""
         name = self.name()
-        body = {"mcp_server_id": name, "allowed_tools": ["*"]}
+        body = {"mcp_server_id": name, "allowed_tools": ["read"]}
         self.attempt(self.create, "data_share", name, "/data-shares", body)
         share = self.created["data_share"][name]
         if self.rng.random() < 0.8:
