@@ -38,6 +38,15 @@ def verify(purpose: str, text: str) -> list[JsonValue]:
         raise ValueError("not a valid signed text") from None
 
 
+def pseudonym(purpose: str, *values: str) -> str:
+    """A text that stands for some values: always the same, and only the keys can derive it.
+
+    Made with the oldest key, so that it stays the same when a key is added.
+    """
+    content = msgspec.json.encode([f"cx.{purpose}.v1", *values])
+    return base64_encode(hmac.digest(_keys()[0].encode(), content, hashlib.sha256)).decode()
+
+
 def forget_keys() -> None:
     """Load the keys again at the next use, after another database was opened."""
     global _cached_keys

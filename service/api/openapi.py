@@ -124,16 +124,16 @@ def _error_response(status: int, operation: Operation, content: JsonObject) -> J
     if status in BODILESS:
         return {"description": BODILESS[status]}
     errors = declared_errors(operation).get(status, ())
+    headers = _headers({401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, []), required=True)
     if operation.is_oauth:
         codes = ", ".join(f"`{code}`" for code in sorted({oauth_code(error) for error in errors}))
         description = f"See RFC 6749, section 5.2: {codes}."
-        return {"description": description, "content": {"application/json": {"schema": _OAUTH_ERROR}}}
+        return {"description": description, "content": {"application/json": {"schema": _OAUTH_ERROR}}} | headers
     if operation.is_bare and status in (400, 404):
         return {"description": "An error of the protocol.", "content": content}
-    headers = {401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, [])
     page = {"content": {"text/html": {"schema": TEXT}}} if operation.is_page and status == 400 else {}
     description = next(ApiError.with_status(status)).default_message()
-    return _failure(errors, description) | _headers(headers, required=True) | page
+    return _failure(errors, description) | headers | page
 
 
 def _failure(errors: Iterable[type[ApiError]], description: str) -> JsonObject:

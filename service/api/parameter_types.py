@@ -45,6 +45,7 @@ class RequestInfo(Struct, frozen=True):
     is_proxied: bool = False  # an untrusted proxy passed it on, or the trusted one without an address
     long_poll: LongPoll = LongPoll()  # lets the handler wait for changes
     last_event_id: str = ""  # of the last event that an event stream has received before
+    authorization: str = ""  # the Authorization header
 
     @property
     def path_and_query(self) -> str:

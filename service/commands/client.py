@@ -1,4 +1,4 @@
-"""`client`: uses a service from the command line, signed in through a browser."""
+"""`client`: uses a service from the command line, signed in through a browser; and manages clients that are servers."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from service.client import ClientError, Service, TokenStore
 from service.commands import Stop, add_actions
 from service.escape import clean, escape
-from service.settings import Settings
+from service.settings import Settings, add_flags
 from service.types import JsonObject
 
 Action = Callable[[Service, argparse.Namespace], None]
@@ -47,6 +47,23 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     bots.add_argument("--search", default="", help="text to look for in name, tagline or description")
     add("logout", "sign out, and delete the stored tokens", log_out)
 
+    def add_managing(name: str, summary: str) -> argparse.ArgumentParser:
+        action = add_action(name, summary, manage)
+        add_flags(action, "data", "database")
+        action.set_defaults(act=name)
+        return action
+
+    new = add_managing("add", "let an MCP server or gateway ask about data shares, and print its secret")
+    new.add_argument("name", metavar="NAME", help="name of the server or gateway, for the list")
+    new.add_argument("--mcp-server", dest="mcp_server_id", metavar="ID", required=True, help="the server of the grants")
+    listing = add_managing("list", "list the MCP servers and gateways that may ask about data shares")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line")
+    rotating = add_managing("rotate", "replace the secret of an MCP server or gateway, and print the new one")
+    rotating.add_argument("--at-once", action="store_true", help="end the previous secret now, not in 24 hours")
+    revoking = add_managing("revoke", "revoke the secrets of an MCP server or gateway")
+    for action in (rotating, revoking):
+        action.add_argument("id", metavar="CLIENT", help="identifier of the client")
+
 
 def run(flags: argparse.Namespace, _: Settings) -> None:
     """Runs the chosen action."""
@@ -54,6 +71,13 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
         flags.act(Service(flags.url, TokenStore()), flags)
     except ClientError as error:
         raise Stop(str(error)) from None
+
+
+def manage(flags: argparse.Namespace, settings: Settings) -> None:
+    """Runs an action on the credentials of MCP servers, which needs the database; the other actions do without."""
+    from service.commands import mcp_clients
+
+    mcp_clients.ACTIONS[flags.act](flags, settings)
 
 
 def log_in(service: Service, flags: argparse.Namespace) -> None:

@@ -127,6 +127,13 @@ class InvalidClient(BadRequest):
     code = "invalid_client"
 
 
+class InvalidClientSecret(Unauthenticated):
+    """The client identifier or the secret is wrong, or the client is revoked."""
+
+    code = "invalid_client"
+    challenge = 'Basic realm="data-shares"'
+
+
 # Device authorization (RFC 8628, section 3.5)
 
 

@@ -42,6 +42,7 @@ def read_request_info(environ: WSGIEnvironment, settings: Settings) -> RequestIn
         not client.is_from_proxy and not _PROXY_HEADERS.isdisjoint(environ),
         environ.get("cx.long_poll", LongPoll()),
         environ.get("HTTP_LAST_EVENT_ID", ""),
+        environ.get("HTTP_AUTHORIZATION", ""),
     )
 
 

@@ -28,6 +28,7 @@ from service.models.feedback_screenshots import FeedbackScreenshot
 from service.models.idempotency_keys import IdempotencyKey
 from service.models.inbox import ReadMarker
 from service.models.logins import LoginAttempt, LoginSession
+from service.models.mcp_clients import McpClient
 from service.models.message_images import MessageImage
 from service.models.messages import Message
 from service.models.notifications import Notification
@@ -66,6 +67,7 @@ __all__ = [
     "IdempotencyKey",
     "LoginAttempt",
     "LoginSession",
+    "McpClient",
     "Message",
     "MessageImage",
     "Notification",
@@ -123,5 +125,6 @@ TABLES: tuple[type[Table], ...] = (
     Announcement,
     EndedWebhook,
     AssistantUsage,
+    McpClient,
     AuditLog,
 )

@@ -14,6 +14,7 @@ from service.models.audit_log import AuditLog, Kind
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.ownership import Owned
+from service.models.users import User
 from service.models.webhooks import EventType, emit
 
 ACTIVE_LIMIT = 500  # active grants of a user; their list is not paginated
@@ -188,6 +189,13 @@ class DataShare(Owned, Table):
         if newest is None:
             return Verdict(False, None, "not_granted")
         return Verdict(False, newest.id, "revoked" if newest.revoked_at else "expired")
+
+    @classmethod
+    def find_active(cls, id: str, mcp_server_id: str) -> "DataShare | None":
+        """Return an active grant to a server; None if it has another server, or a disabled user, or does not exist."""
+        grants = cls.select().join(User, on=User.id == cls.user_id).where(cls.active(), ~User.is_disabled)
+        found: DataShare | None = grants.where(cls.id == id, cls.mcp_server_id == mcp_server_id).first()
+        return found
 
     @property
     def tools(self) -> list[str]:

@@ -4,10 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from service.api.operations import Routes
+from service.api.operations import MAX_FORM, Routes
+from service.api.parameter_types import Form, OAuthBody, RequestInfo
 from service.api.schemas import BodyColumns
-from service.errors import ConversationNotFound, GrantLimitReached
-from service.fields import AnyUuid
+from service.auth import introspection, mcp_clients
+from service.errors import ConversationNotFound, GrantLimitReached, InvalidClientSecret
+from service.fields import AnyUuid, Uuid
 from service.models import DataShare
 from service.models.callers import Caller
 from service.models.data_shares import Verdict
@@ -28,6 +30,25 @@ class Use(Struct):
     mcp_server_id: Name
     tool: Name
     conversation_id: AnyUuid | None = None
+
+
+class IntrospectionRequest(Form):
+    """The identifier of a grant (RFC 7662, section 2.1), and the credentials of a client that sends no header."""
+
+    token: str
+    token_type_hint: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+
+
+class IntrospectionAnswer(OAuthBody, omit_defaults=True):
+    """A grant as its server sees it (RFC 7662, section 2.2); of one that is not active, `active` only."""
+
+    active: bool
+    sub: str = ""  # the user, by a pseudonym that only this server gets
+    scope: str = ""  # the tools, separated by spaces; * is every tool
+    exp: int = 0  # seconds; missing: never
+    conversation_id: Uuid | None = None  # missing: every conversation
 
 
 @routes.post(
@@ -72,3 +93,21 @@ def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataSh
 def check_data_share(caller: Caller, body: Use) -> Verdict:
     """Check whether an MCP server may use a tool on your behalf; for gateways, before each use."""
     return DataShare.check_access(caller.id, body.mcp_server_id, body.tool, body.conversation_id)
+
+
+@routes.post(
+    "/data-shares/introspect",
+    statuses=(200, 400, 401),
+    extension=True,
+    public=True,
+    scope="",
+    max_body=MAX_FORM,
+    errors=(InvalidClientSecret,),
+    example={"token": "7d0f5a52-4d38-4c5e-9c1b-0f7a4c1d2e3f", "client_id": "…", "client_secret": "cxm_…"},
+    runs="read",
+)
+def introspect_data_share(body: IntrospectionRequest, request_info: RequestInfo) -> IntrospectionAnswer:
+    """Get the state of a grant to your MCP server; for gateways and servers with a client secret (RFC 7662)."""
+    client = mcp_clients.authenticate(request_info.authorization, body.client_id, body.client_secret)
+    found = introspection.introspect(client.mcp_server_id, body.token)
+    return IntrospectionAnswer(True, *found) if found else IntrospectionAnswer(False)

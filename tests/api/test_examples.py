@@ -34,7 +34,9 @@ from tests.support.sample_data import picture
 API = [operation for operation in operations() if operation.body and not (operation.is_page and operation.extension)]
 NAMES = {operation.name for operation in API}
 BINARY = {"upload_avatar", "upload_image", "upload_screenshot", "upload_bot_cover", "upload_bot_icon"}
-SECRET = {"refresh_tokens", "exchange_code", "subscribe_browser", "answer_mcp"}  # a code, token, or keys of one client
+SECRET = {  # a code, a token, keys or the secret of one client
+    *("refresh_tokens", "exchange_code", "subscribe_browser", "answer_mcp", "introspect_data_share"),
+}
 ROLES = {
     **dict.fromkeys(("change_feedback_status", "create_app", "update_app", "create_user", "change_user"), "admin"),
     **dict.fromkeys(

@@ -82,6 +82,7 @@ REFUSED = {
     "answer_device",
     "create_first_admin",
     "exchange_code",
+    "introspect_data_share",
     "sign_in_browser",
     "change_backups",
     "download_backup",

@@ -322,6 +322,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 def test_original_requests_are_valid(sample_service: SampleService) -> None:
     refused = {
         "exchange_code": 400,
+        "introspect_data_share": 401,
         "sign_in_browser": 400,
         "show_setup": 400,
         "create_first_admin": 400,

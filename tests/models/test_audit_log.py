@@ -585,6 +585,7 @@ class TestActions:
         elsewhere |= {"push_topic_renewed", "push_topic_ended"}  # tests/outbox/test_ntfy.py
         elsewhere |= {"push_browser_added", "push_browser_removed"}  # tests/outbox/test_web_push.py
         elsewhere |= {"webhook_ended", "webhook_enabled"}  # tests/outbox/test_webhooks.py
+        elsewhere |= {f"mcp_client_{act}" for act in ("added", "rotated", "revoked")}  # routes/test_introspection.py
         assert {kind for kind, _ in ACTIONS.values()} == set(KINDS) - tested_below - elsewhere
 
     def test_include_the_replacement_of_a_login_session_of_an_install(self, scene: Scene) -> None:
@@ -674,6 +675,7 @@ REFUSED = {
     "answer_device",
     "create_first_admin",
     "exchange_code",
+    "introspect_data_share",
     "sign_in_browser",
     "set_new_password",
     "verify_email",
@@ -738,6 +740,7 @@ AUDITED_COMMANDS = {
     "purge",
     "serve",
     "webhook",
+    "client",
 }  # `serve --demo` imports
 # Commands that do not change this audit log. `restore` replaces it by another one, and keeps the file.
 OTHER_COMMANDS = {

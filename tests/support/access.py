@@ -244,6 +244,7 @@ ROWS = Rows(
         "check_data_share": Row(
             roles(200), "data-shares:read", body={"mcp_server_id": "files of Alice", "tool": "read", **HERS}
         ),
+        "introspect_data_share": Row(every_role(401), None, body={"token": "{grant}"}),
         "submit_feedback": Row(roles(201), "feedback", "own", {"description": "Fine", **HERS}, AS_ALICE),
         "list_feedback": Row(roles(200), "feedback:read", query=AS_ALICE),
         "upload_screenshot": Row(roles(FORBIDDEN, alice=200), "feedback", "alice", SCREENSHOT, AS_ALICE),

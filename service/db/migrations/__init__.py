@@ -38,6 +38,7 @@ from service.db.migrations import (
     step_28,
     step_29,
     step_30,
+    step_31,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -74,6 +75,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_28.STATEMENTS,
     step_29.STATEMENTS,
     step_30.STATEMENTS,
+    step_31.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

@@ -1,0 +1,50 @@
+"""`client add|list|rotate|revoke`: the credentials with which MCP servers and gateways ask about data shares."""
+
+import argparse
+import sys
+
+from service.commands import Stop
+from service.commands.rows import existing, open_database, print_row, read_columns
+from service.escape import clean
+from service.models import McpClient
+from service.models.audit_log import OPERATOR
+from service.models.mcp_clients import NEW_CLIENT, IssuedSecret
+from service.settings import Settings
+
+
+def add(flags: argparse.Namespace, settings: Settings) -> None:
+    """Adds a credential, and prints its identifier and secret."""
+    columns = read_columns(flags, NEW_CLIENT)
+    open_database(settings)
+    _print_secret(McpClient.add(columns, OPERATOR))
+
+
+def show(flags: argparse.Namespace, settings: Settings) -> None:
+    """Prints one line per credential."""
+    open_database(settings)
+    for client in McpClient.select().order_by(McpClient.created_at, McpClient.id):
+        state = f"revoked {client.revoked_at}" if client.revoked_at else "active"
+        print_row(flags, client.rendered(), f"{state}  {client.mcp_server_id}  {client.name}")
+
+
+def rotate(flags: argparse.Namespace, settings: Settings) -> None:
+    """Replaces the secret of a credential, and prints the new one."""
+    open_database(settings)
+    issued = existing(McpClient, flags.id).rotate(OPERATOR, at_once=flags.at_once)
+    if issued is None:
+        raise Stop(f"this client is revoked: {clean(flags.id)}")
+    _print_secret(issued)
+
+
+def revoke(flags: argparse.Namespace, settings: Settings) -> None:
+    """Revokes a credential."""
+    open_database(settings)
+    existing(McpClient, flags.id).revoke(OPERATOR)
+
+
+ACTIONS = {"add": add, "list": show, "rotate": rotate, "revoke": revoke}
+
+
+def _print_secret(issued: IssuedSecret) -> None:
+    print(f"client_id      {issued.client_id}\nclient_secret  {issued.secret}")
+    print("The secret is not stored, and is shown only now.", file=sys.stderr)

@@ -1,0 +1,95 @@
+"""The credentials with which MCP servers and gateways ask about data shares. Only digests of the secrets are stored."""
+
+import hashlib
+import hmac
+import secrets
+from typing import NamedTuple
+
+from service import clock
+from service.api.schemas import BodyColumns
+from service.db import Table, write
+from service.fields import INTERNAL, Identifier, SqlValue, Text, Timestamp
+from service.models.audit_log import AuditLog, Kind
+
+PREFIX = "cxm_"
+OVERLAP = 24 * clock.HOUR  # for which the previous secret remains valid after a rotation
+
+
+class IssuedSecret(NamedTuple):
+    """A new secret, which is shown once."""
+
+    client_id: str
+    secret: str
+
+
+class McpClient(Table):
+    """The credential of an MCP server, or of a gateway in front of it."""
+
+    id = Identifier(primary_key=True, default=clock.uuid)
+    name = Text(200, min_length=1, default=None)
+    mcp_server_id = Text(255, min_length=1, default=None)
+    secret_digest = Text(visibility=INTERNAL)
+    previous_digest = Text(visibility=INTERNAL)  # of the secret before the last rotation
+    previous_expires_at = Timestamp(null=True, visibility=INTERNAL)
+    created_at = Timestamp(default=clock.timestamp)
+    revoked_at = Timestamp(null=True)
+
+    @classmethod
+    def add(cls, columns: dict[str, SqlValue], actor_id: str) -> IssuedSecret:
+        """Create a credential. Return its secret."""
+        secret = _new_secret()
+        client = cls(secret_digest=_digest(secret), **columns)
+        with write(client.id):
+            client.save(force_insert=True)
+            client._record("mcp_client_added", actor_id)
+        return IssuedSecret(client.id, secret)
+
+    def rotate(self, actor_id: str, *, at_once: bool = False) -> IssuedSecret | None:
+        """Replace the secret; the previous one remains valid for OVERLAP, unless `at_once`. None if it is revoked."""
+        secret = _new_secret()
+        with write(self.id):
+            client = McpClient.get_by_id(self.id)
+            if client.revoked_at:
+                return None
+            client.previous_digest = "" if at_once else client.secret_digest
+            client.previous_expires_at = None if at_once else clock.timestamp(clock.now() + OVERLAP)
+            client.secret_digest = _digest(secret)
+            client.save()
+            client._record("mcp_client_rotated", actor_id)
+        return IssuedSecret(self.id, secret)
+
+    def revoke(self, actor_id: str) -> None:
+        """Revoke the credential, for ever. Has no effect if it is revoked already."""
+        with write(self.id):
+            unrevoked = (McpClient.id == self.id) & McpClient.revoked_at.is_null()
+            if McpClient.update(revoked_at=clock.timestamp()).where(unrevoked).execute():
+                self._record("mcp_client_revoked", actor_id)
+
+    def has_secret(self, secret: str) -> bool:
+        """Return whether a secret is valid: the current one, or the previous one during OVERLAP."""
+        digest = _digest(secret)
+        overlaps = bool(self.previous_expires_at) and self.previous_expires_at > clock.timestamp()
+        is_current = hmac.compare_digest(digest, self.secret_digest)
+        is_previous = overlaps and hmac.compare_digest(digest, self.previous_digest)
+        return not self.revoked_at and (is_current or is_previous)
+
+    def rendered(self) -> dict[str, str | None]:
+        """Return the members that operators see."""
+        names = ("id", "name", "mcp_server_id", "created_at", "revoked_at")
+        return {name: getattr(self, name) for name in names}
+
+    def _record(self, kind: Kind, actor_id: str) -> None:
+        AuditLog.record(kind, actor_id, self.id, server=self.mcp_server_id)
+
+
+NEW_CLIENT = BodyColumns(McpClient, "name", "mcp_server_id")
+"""The columns that the operator sets."""
+
+
+def _new_secret() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def _digest(secret: str) -> str:
+    """Return the SHA-256 digest of a secret of 256 random bits, which needs no slow hash."""
+    return hashlib.sha256(secret.encode()).hexdigest()

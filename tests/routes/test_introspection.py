@@ -1,0 +1,202 @@
+"""MCP servers and gateways ask about data shares (RFC 7662)."""
+
+import base64
+import json
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from service import clock, db
+from service.auth import mcp_clients
+from service.models import AuditLog, McpClient, User
+from service.models.mcp_clients import IssuedSecret
+from tests.support.client import Client, Reply
+from tests.support.observe import nothing_changes, stored
+from tests.support.sample_operations import UNKNOWN_ID
+
+pytestmark = pytest.mark.usefixtures("host_clock")
+
+IN_A_MINUTE = "2026-11-20T10:01:00.000Z"
+INACTIVE = {"active": False}
+WRONG = (401, "invalid_client")
+FORM = "application/x-www-form-urlencoded"
+
+
+def give(client: Client, **members: Any) -> str:
+    """Creates a grant. Returns its identifier."""
+    body = {"mcp_server_id": "files", "allowed_tools": ["read", "list"], **members}
+    return str(client.post("/data-shares", body).data["id"])
+
+
+def add(server: str = "files") -> IssuedSecret:
+    """Adds a credential."""
+    return McpClient.add({"name": "A gateway", "mcp_server_id": server}, "operator")
+
+
+def basic(issued: IssuedSecret) -> str:
+    """Returns the header of RFC 6749, section 2.3.1."""
+    return "Basic " + base64.b64encode(":".join(map(quote, issued)).encode()).decode()
+
+
+def send(client: Client, token: str, authorization: str = "", **members: str) -> Reply:
+    body = urlencode({"token": token, **members}).encode()
+    headers = {"authorization": authorization} if authorization else {}
+    return client.post("/data-shares/introspect", raw=body, content_type=FORM, **headers)
+
+
+def ask(client: Client, token: str, issued: IssuedSecret) -> Any:
+    """Returns the answer to a question."""
+    reply = send(client, token, basic(issued))
+    assert reply.status == 200, reply.json
+    return reply.json
+
+
+def error(reply: Reply) -> tuple[int, str]:
+    return reply.status, reply.json["error"]
+
+
+class TestAnActiveGrant:
+    def test_is_described(self, alice, anyone, session):
+        issued = add()
+        answer = ask(anyone, give(alice), issued)
+        assert answer == {"active": True, "sub": answer["sub"], "scope": "read list"}
+        bound = give(alice, conversation_id=session.conversation_id, expires_at=IN_A_MINUTE)
+        assert ask(anyone, bound.upper(), issued) == {
+            **answer,
+            "exp": clock.milliseconds(IN_A_MINUTE) // 1000,
+            "conversation_id": session.conversation_id,
+        }
+
+    def test_is_answered_without_caching(self, alice, anyone):
+        reply = send(anyone, give(alice), basic(add()))
+        assert (reply.headers["Cache-Control"], reply.headers["Content-Type"]) == ("no-store", "application/json")
+
+    def test_has_a_subject_for_each_user_and_server(self, alice, bob, anyone):
+        files, mail = add(), add("mail")
+        subjects = [ask(anyone, give(client), files)["sub"] for client in (alice, alice, bob)]
+        subjects.append(ask(anyone, give(alice, mcp_server_id="mail"), mail)["sub"])
+        subjects.append(ask(anyone, give(alice), add())["sub"])  # another client of the same server
+        assert subjects[0] == subjects[1] == subjects[4]
+        assert len(set(subjects)) == 3
+        assert not {alice.user.id, bob.user.id} & set(subjects)
+
+    def test_never_names_tools_that_are_no_scopes(self, alice, anyone):
+        issued = add()
+        tools = ["read all", 'a"b', "a\\b", "ü", "files/read.2"]
+        assert ask(anyone, give(alice, allowed_tools=tools), issued)["scope"] == "files/read.2"
+        every = give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)
+        assert ask(anyone, every, issued)["scope"] == "*"
+
+    def test_changes_nothing_when_asked_about(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        with nothing_changes():
+            assert ask(anyone, grant, issued)["active"] is True
+
+
+class TestAnInactiveGrant:
+    def test_is_never_explained(self, alice, anyone, host_clock):
+        issued = add()
+        revoked, expired, foreign = give(alice), give(alice, expires_at=IN_A_MINUTE), give(alice, mcp_server_id="mail")
+        alice.delete(f"/data-shares/{revoked}")
+        host_clock.forward(minutes=1)
+        tokens = (revoked, expired, foreign, UNKNOWN_ID, "x", "é " * 99)
+        raw = {send(anyone, token, basic(issued)).raw for token in tokens}
+        assert [json.loads(one) for one in raw] == [INACTIVE]
+
+    def test_stays_inactive_if_the_clock_is_set_back(self, alice, anyone, host_clock):
+        issued, grant = add(), give(alice, expires_at=IN_A_MINUTE)
+        host_clock.forward(minutes=1)
+        assert ask(anyone, grant, issued) == INACTIVE
+        host_clock.back(minutes=5)
+        assert ask(anyone, grant, issued) == INACTIVE
+
+    def test_is_that_of_a_disabled_user(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        assert ask(anyone, grant, issued)["active"] is True
+        with db.write():
+            User.update(is_disabled=True).where(User.id == alice.user.id).execute()
+        assert ask(anyone, grant, issued) == INACTIVE
+
+
+class TestTheCredential:
+    def test_can_be_in_the_body(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        reply = send(anyone, grant, client_id=issued.client_id, client_secret=issued.secret)
+        assert reply.json == ask(anyone, grant, issued)
+
+    def test_cannot_be_in_both_places(self, alice, anyone):
+        issued = add()
+        assert error(send(anyone, give(alice), basic(issued), client_id=issued.client_id)) == WRONG
+
+    def test_is_required(self, alice, bob, anyone):
+        issued, grant = add(), give(alice)
+        wrong = [
+            IssuedSecret(issued.client_id, "cxm_wrong"),
+            IssuedSecret(issued.client_id, ""),
+            IssuedSecret(UNKNOWN_ID, issued.secret),
+            IssuedSecret("", ""),
+            IssuedSecret("x\0", issued.secret),
+            IssuedSecret(issued.client_id, add().secret),
+        ]
+        replies = [send(anyone, grant, basic(one)) for one in wrong]
+        replies += [send(anyone, grant, text) for text in ("Basic", "Basic é", "Basic !!", "Basic /w==", "Digest x")]
+        replies += [send(client, grant) for client in (alice, bob, anyone)]
+        assert {error(reply) for reply in replies} == {WRONG}
+        assert {reply.headers["WWW-Authenticate"] for reply in replies} == {'Basic realm="data-shares"'}
+        assert len({reply.raw for reply in replies}) == 1
+
+    def test_works_nowhere_else(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        for header in (basic(issued), f"Bearer {issued.secret}"):
+            for method, path in (("GET", "/users/me"), ("GET", "/data-shares"), ("DELETE", f"/data-shares/{grant}")):
+                assert anyone.call(method, path, authorization=header).status == 401
+        assert ask(anyone, grant, issued)["active"] is True
+
+    def test_is_stored_as_a_digest(self, alice):
+        issued = add()
+        assert issued.secret.removeprefix("cxm_") not in json.dumps(stored(McpClient), default=str)
+        (client,) = McpClient.select()
+        assert len(client.secret_digest) == 64
+
+    def test_ends_when_it_is_revoked(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        client = McpClient.get_by_id(issued.client_id)
+        for _ in range(2):
+            client.revoke("operator")
+            assert error(send(anyone, grant, basic(issued))) == WRONG
+        assert client.rotate("operator") is None
+        assert kinds() == ["mcp_client_added", "mcp_client_revoked"]
+
+    def test_has_two_secrets_for_a_day_after_a_rotation(self, alice, anyone, host_clock):
+        first, grant = add(), give(alice)
+        client = McpClient.get_by_id(first.client_id)
+        second = client.rotate("operator")
+        assert ask(anyone, grant, first) == ask(anyone, grant, second)
+        host_clock.forward(hours=24)
+        assert error(send(anyone, grant, basic(first))) == WRONG
+        assert ask(anyone, grant, second)["active"] is True
+        third = client.rotate("operator", at_once=True)
+        assert error(send(anyone, grant, basic(second))) == WRONG
+        assert ask(anyone, grant, third)["active"] is True
+        assert kinds() == ["mcp_client_added", "mcp_client_rotated", "mcp_client_rotated"]
+
+
+class TestTheLimit:
+    def test_is_for_each_client_and_minute(self, alice, anyone, host_clock, monkeypatch):
+        monkeypatch.setattr(mcp_clients, "QUESTIONS_PER_MINUTE", 2)
+        first, second, grant = add(), add(), give(alice)
+        assert [send(anyone, grant, basic(first)).status for _ in range(3)] == [200, 200, 429]
+        reply = send(anyone, grant, basic(first))
+        assert reply.headers["Retry-After"] == "60"
+        assert send(anyone, grant, basic(second)).status == 200
+        assert error(send(anyone, grant, basic(IssuedSecret(first.client_id, "cxm_wrong")))) == WRONG
+        host_clock.forward(minutes=1)
+        assert send(anyone, grant, basic(first)).status == 200
+
+
+def kinds() -> list[str]:
+    """Returns the kinds of the entries of the audit log about credentials, and checks that they contain no secret."""
+    found = [entry for entry in AuditLog.select().order_by(AuditLog.position) if entry.kind.startswith("mcp_client")]
+    assert {entry.details for entry in found} == {'{"server":"files"}'}
+    return [entry.kind for entry in found]
