@@ -11,7 +11,8 @@
     escape         escapes untrusted text for terminals and logs
     logs           log lines as text or JSON
     memoize        caches of pure functions of a text
-    http_client    bounded POST requests to servers that the operator names
+    http_client    bounded requests to servers that the operator names
+    mcp_client/    the client of MCP servers that the operator names
     metrics        Prometheus metrics, summed over the workers
     errors/        every error that a client can get
     pictures/      decodes untrusted pictures, encodes avatars; the only importer of Pillow

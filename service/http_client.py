@@ -1,4 +1,4 @@
-"""POST requests to servers that the operator names. They are bounded in time and size, whatever the server does.
+"""Requests to servers that the operator names. They are bounded in time and size, whatever the server does.
 
 Redirects are not followed, and proxy settings of the environment are ignored. Only the resolver of the host, which
 looks up names, has a time limit of its own.
@@ -43,10 +43,13 @@ class Limits:
 class HttpServer:
     """A server, and a path on it. Raises ValueError without a text for an invalid URL.
 
-    With `allow_plain` False, `http` is for loopback and private addresses only; all others need TLS.
+    With `allow_plain` False, `http` is for loopback and private addresses only, and with `plain_on_loopback` for
+    loopback addresses only; all others need TLS.
     """
 
-    def __init__(self, url: str, *, allow_query: bool = False, allow_plain: bool = True) -> None:
+    def __init__(
+        self, url: str, *, allow_query: bool = False, allow_plain: bool = True, plain_on_loopback: bool = False
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname or not is_printable(url):
             raise ValueError
@@ -56,17 +59,25 @@ class HttpServer:
         self._address = parts.hostname, parts.port or _PORTS[parts.scheme]
         self._headers = {"Host": parts.netloc, "User-Agent": "cx-service", "Connection": "close"}
         self._has_tls = parts.scheme == "https"
-        self._private_only = not self._has_tls and not allow_plain
-        if self._private_only and _is_public(parts.hostname):
+        self._needs_tls = _is_remote if plain_on_loopback else _never if allow_plain else _is_public
+        if self._has_tls:
+            self._needs_tls = _never
+        if self._needs_tls(parts.hostname):
             raise ValueError
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context()  # reads all certificates of the host, which takes a while
 
-    @contextlib.contextmanager
     def post(
         self, path: str, content: bytes, headers: dict[str, str], limits: Limits
+    ) -> contextlib.AbstractContextManager[http.client.HTTPResponse]:
+        """Send a POST request, as `request`."""
+        return self.request("POST", path, content, headers, limits)
+
+    @contextlib.contextmanager
+    def request(
+        self, method: str, path: str, content: bytes, headers: dict[str, str], limits: Limits
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request. The response is open during the block. Raises RequestError, also while it is read."""
         connection = http.client.HTTPConnection(*self._address)
@@ -74,7 +85,7 @@ class HttpServer:
         try:
             connection.sock = self._connect(limits)
             connection.sock.settimeout(_seconds_until(limits.end_by))
-            connection.request("POST", path or "/", content, self._headers | headers)
+            connection.request(method, path or "/", content, self._headers | headers)
             with connection.getresponse() as response:
                 yield response
         except TimeoutError:
@@ -92,8 +103,9 @@ class HttpServer:
         """
         found, failure = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM), OSError("no address")
         for number, (family, kind, protocol, _, address) in enumerate(found):
-            if self._private_only and _is_public(str(address[0])):
-                raise RequestError("http:// is for private addresses only")
+            if self._needs_tls(str(address[0])):
+                kind_of_address = "loopback" if self._needs_tls is _is_remote else "private"
+                raise RequestError(f"http:// is for {kind_of_address} addresses only")
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.settimeout(_seconds_until(limits.connect_by) / (len(found) - number))
@@ -146,13 +158,28 @@ def _seconds_until(deadline: float) -> float:
     return seconds
 
 
+def _never(_: str) -> bool:
+    return False
+
+
 def _is_public(host: str) -> bool:
     """Return whether a host is a public address. Of a name, the addresses are checked at each request."""
+    found = _address(host)
+    return found is not None and found.is_global
+
+
+def _is_remote(host: str) -> bool:
+    """Return whether a host is an address of another host, as `_is_public`."""
+    found = _address(host)
+    return found is not None and not found.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return (getattr(found, "ipv4_mapped", None) or found).is_global
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def is_printable(text: str) -> bool:

@@ -26,12 +26,15 @@ _SMTP = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _MAILBOX = re.compile(r"(?:(?P<name>[^<>@\"]*)<)?(?P<address>[\w.!#$%&'*+/=?^`{|}~-]+@[\w.-]*\w)(?(name)>)")
+_MCP = re.compile(r"([a-z0-9]+(?:[.-][a-z0-9]+)*)=(https?://.+)", re.ASCII)
+_MCP_TOKEN_FILE = re.compile("CX_MCP_[A-Z0-9_]+_TOKEN_FILE", re.ASCII)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 HIDDEN = "********"  # shown in place of a secret
 DESTINATION = "setting_{}"  # of a flag in the parsed arguments; a command may have an argument of the same name
 MAX_TEXT = 200  # characters of a text for display
 MAX_SECRET = 64 * 1024  # bytes of a file
+MAX_MCP_NAME = 64  # characters
 
 
 def by_demo(text: str) -> str:
@@ -123,6 +126,25 @@ def mailbox(text: str) -> str:
     return text
 
 
+def mcp_servers(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """The names and URLs of MCP servers. Raises ValueError with the expected form, but without the text."""
+    matches = [_MCP.fullmatch(entry) for entry in entries]
+    names = [match[1] if match else "" for match in matches]
+    if not all(names) or max(map(len, names)) > MAX_MCP_NAME:
+        raise ValueError(
+            "NAME=URL, such as weather=https://weather.example/mcp; a name has at most"
+            f" {MAX_MCP_NAME} lower-case letters, digits, dots and hyphens"
+        )
+    if len(set(map(mcp_token_variable, names))) < len(names):
+        raise ValueError("servers with different names, also if . and - are the same")
+    return entries
+
+
+def mcp_token_variable(name: str) -> str:
+    """The variable with the token of an MCP server."""
+    return variable(f"mcp_{re.sub('[.-]', '_', name)}_token")
+
+
 def split_mailbox(text: str) -> tuple[str, str]:
     """The name and the address of a mailbox."""
     name, _, address = text.rpartition("<")
@@ -183,6 +205,12 @@ class Settings:
     assistant_rate: int = _setting(60, "limit of requests to the assistant for each app in a minute; 0 is no limit")
     assistant_tokens: int = _setting(
         0, "limit of tokens of the assistant for each app in a calendar month (UTC); 0 is no limit"
+    )
+    mcp: tuple[str, ...] = _setting(
+        (),
+        "name and URL of an MCP server for the command `mcp`, such as weather=https://weather.example/mcp; repeatable",
+        metavar="NAME=URL",
+        read=mcp_servers,
     )
     smtp: str = _setting(
         "",
@@ -281,7 +309,8 @@ def find_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.env
 
 def exposed_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """The files of secrets that all users of this host can read."""
-    named = (environ.get(file_variable(setting.name), "") for setting in dataclasses.fields(Settings))
+    named = [environ.get(file_variable(setting.name), "") for setting in dataclasses.fields(Settings)]
+    named += [environ[name] for name in filter(_MCP_TOKEN_FILE.fullmatch, environ)]
     paths = [Path(name) for name in named if name]
     return [path for path in paths if path.exists() and path.stat().st_mode & stat.S_IROTH]
 
@@ -325,14 +354,27 @@ def shown_default(setting: "dataclasses.Field[object]") -> str:
 
 def _find(setting: "dataclasses.Field[SettingValue]", flag: SettingValue, environ: Mapping[str, str]) -> Found:
     name, text = variable(setting.name), environ.get(variable(setting.name), "")
-    path = environ.get(file_variable(setting.name), "") if is_secret(setting) else ""
     if flag is not None:
         return Found(tuple(flag) if isinstance(flag, list) else flag, "flag", flag_of(setting.name))
+    if is_secret(setting):
+        found = find_secret(name, environ)
+        text = found.value
+        if found.source == "file":
+            return found
+    return Found(_read(setting, text), "variable", name) if text else Found(setting.default, "default")
+
+
+def find_secret(name: str, environ: Mapping[str, str] = os.environ) -> Found:
+    """The secret in a variable, or in the file that its `_FILE` variable names; empty without both. Raises ValueError.
+
+    For the secrets of settings, and for those of which there is one for each value of a setting.
+    """
+    text, path = environ.get(name, ""), environ.get(f"{name}_FILE", "")
     if path and text:
         raise ValueError(f"{name} and {name}_FILE are both set: use one of them")
     if path:
-        return Found(_read_secret(file_variable(setting.name), Path(path)), "file", path)
-    return Found(_read(setting, text), "variable", name) if text else Found(setting.default, "default")
+        return Found(_read_secret(f"{name}_FILE", Path(path)), "file", path)
+    return Found(text, "variable", name)
 
 
 def _read_secret(name: str, path: Path) -> str:

@@ -45,6 +45,18 @@ def test_plain_request_to_a_name_with_a_public_address_is_not_sent(monkeypatch: 
         post("http://hooks.example", allow_plain=False)
 
 
+def test_plain_request_may_be_for_loopback_addresses_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("http://10.1.2.3/x", "http://[fd00::1]", "http://8.8.8.8", "http://[::ffff:10.1.2.3]"):
+        with pytest.raises(ValueError):
+            HttpServer(url, plain_on_loopback=True)
+    for url in ("http://127.0.0.1", "http://[::1]:80", "http://[::ffff:127.0.0.1]", "https://10.1.2.3"):
+        assert HttpServer(url, plain_on_loopback=True)
+    private = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.2.3", 80))]
+    monkeypatch.setattr(http_client.socket, "getaddrinfo", lambda *_, **__: private)
+    with pytest.raises(RequestError, match="http:// is for loopback addresses only"):
+        post("http://localhost", plain_on_loopback=True)
+
+
 def test_query_is_a_part_of_the_path_where_it_is_allowed() -> None:
     with fake_server() as server:
         assert post(f"{server.url}/hook?a=1", allow_query=True) == 200

@@ -28,6 +28,7 @@ COMMANDS = {
     "restore": ("backups", "replace the database by a backup, and keep the former database"),
     "doctor": ("doctor", "check the installation, without changing anything"),
     "webhook": ("webhooks", "test, list and enable webhooks"),
+    "mcp": ("mcp", "list MCP servers, connect to them, and call their tools"),
     "upgrade": ("upgrade", "check a downloaded executable: its file, this host and the database"),
     "config": ("config", "show every setting and its source; secrets are hidden"),
     "migrate": ("maintenance", "update the database schema"),
@@ -51,6 +52,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "man": ("log_level",),
     "copy": ("log_level",),
     "mail": ("smtp", "mail_from", "public_url", "log_level"),
+    "mcp": ("log_level",),
     "healthcheck": ("host", "port", "listen", "log_level"),
 }  # of the commands that do not use DEFAULT_SETTINGS
 

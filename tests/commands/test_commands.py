@@ -51,7 +51,7 @@ def test_every_command_has_help(name: str, cx: Callable[..., Outcome]) -> None:
     status, output, errors = cx(name, "--help")
     assert (status, errors) == (0, "")
     assert output.startswith(f"usage: cx-service {name}")
-    assert "--data" in output or name in ("serve", "user", "healthcheck", "client", "completion", "mail", "man")
+    assert "--data" in output or name in ("serve", "user", "healthcheck", "client", "completion", "mail", "man", "mcp")
 
 
 @pytest.mark.parametrize("action", ["add", "list", "show", "edit", "role", "password", "disable", "enable", "delete"])
@@ -403,10 +403,11 @@ NEEDS_A_DATABASE = [
     ("copy", "--from", "DATABASE", "--to", "COPY"),
 ]
 CREATES_A_DATABASE = [*CREATING, ("user", "add"), ("user", "invite"), ("app", "add"), ("restore",)]
-WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "mail", "user", "webhook"}
+WITH_ACTIONS = {"announcement", "answer", "app", "audit", "bot", "delivery", "mail", "mcp", "user", "webhook"}
 WITHOUT_A_DATABASE = [
     *(("client",), ("config",), ("completion", "bash"), ("man",)),
     *(("healthcheck",), ("routes",), ("openapi",), ("upgrade",), ("mail", "test"), ("webhook", "test")),
+    *(("mcp", "list"), ("mcp", "test")),
 ]
 
 

@@ -52,6 +52,8 @@ def other_value(setting: "dataclasses.Field[Any]", number: int) -> tuple[str, An
         return f"60{number}", f"60{number}"
     if setting.name == "accent":
         return f"#00000{number}", f"#00000{number}"
+    if setting.name == "mcp":
+        return f"n{number}=https://{number}.example", (f"n{number}=https://{number}.example",)
     if setting.name == "smtp":
         return f"smtp://{number}.example", f"smtp://{number}.example"
     if setting.name == "mail_from":

@@ -28,13 +28,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        decoded = json.loads(body) if self.headers["Content-Type"] == "application/json" else None
+        decoded = json.loads(body) if body and self.headers["Content-Type"] == "application/json" else None
         self.server.requests.append(ReceivedRequest(self.path, dict(self.headers), decoded, body))
         with contextlib.suppress(OSError):  # the client may close the connection
             self.server.behave(self)
         self.close_connection = True
 
-    do_GET = do_PUT = do_POST
+    do_DELETE = do_GET = do_PUT = do_POST
 
     def log_message(self, *_: Any) -> None:
         """Logs nothing."""

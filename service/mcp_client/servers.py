@@ -1,0 +1,36 @@
+"""The MCP servers of the settings."""
+
+from collections.abc import Mapping
+from os import environ
+from typing import NamedTuple
+
+from service.http_client import HttpServer, is_printable
+from service.settings import Settings, find_secret, mcp_token_variable
+
+
+class McpServer(NamedTuple):
+    """An MCP server: its name, its address, and its token."""
+
+    name: str
+    url: str
+    address: HttpServer
+    token: str
+
+
+def servers_of(settings: Settings, environment: Mapping[str, str] = environ) -> list[McpServer]:
+    """Return the servers of the settings. Raises ValueError with a sentence for the operator, without URL and token."""
+    return [_server(entry, environment) for entry in settings.mcp]
+
+
+def _server(entry: str, environment: Mapping[str, str]) -> McpServer:
+    name, _, url = entry.partition("=")
+    variable = mcp_token_variable(name)
+    token = str(find_secret(variable, environment).value)
+    if not is_printable(token):
+        raise ValueError(f"{variable} must consist of printable ASCII characters without spaces")
+    try:
+        address = HttpServer(url, plain_on_loopback=True)
+    except ValueError:
+        expected = "https://weather.example/mcp, or http:// with a loopback address; without query, user and password"
+        raise ValueError(f"the URL of the MCP server {name} must have the form {expected}") from None
+    return McpServer(name, url, address, token)

@@ -1,0 +1,70 @@
+"""The client of MCP servers with a server of the package `mcp`."""
+
+import contextlib
+import dataclasses
+import threading
+
+import pytest
+
+from service.mcp_client.connection import Connection, McpError
+from service.mcp_client.servers import servers_of
+from service.settings import Settings
+from tests.support.postgres import free_port
+
+pytest.importorskip("mcp", reason="needs the package mcp")
+
+import uvicorn  # noqa: E402
+from mcp.server.mcpserver import MCPServer  # noqa: E402
+from mcp.types import ToolAnnotations  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+
+@contextlib.contextmanager
+def serving(*, json: bool, stateless: bool):
+    """Runs a server of the package during the block. Returns its URL."""
+    server = MCPServer("weather")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def forecast(place: str, days: int = 1) -> str:
+        """Forecasts the weather."""
+        return f"{place}: {days} sunny days"
+
+    @server.tool()
+    def fail() -> str:
+        """Fails."""
+        raise RuntimeError("broken")
+
+    application = server.streamable_http_app(json_response=json, stateless_http=stateless)
+    port = free_port()
+    web = uvicorn.Server(uvicorn.Config(application, port=port, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=web.run)
+    thread.start()
+    try:
+        while not web.started:
+            assert thread.is_alive()
+            thread.join(0.01)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        web.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize("json", [False, True], ids=["events", "json"])
+@pytest.mark.parametrize("stateless", [False, True], ids=["sessions", "stateless"])
+def test_tools_are_listed_and_called(json, stateless):
+    with serving(json=json, stateless=stateless) as url:
+        (server,) = servers_of(dataclasses.replace(Settings(), mcp=(f"weather={url}",)))
+        with Connection(server) as connection:
+            forecast, fail = connection.tools()
+            assert (forecast.name, forecast.description, forecast.only_reads) == (
+                "forecast",
+                "Forecasts the weather.",
+                True,
+            )
+            assert (forecast.input_schema["required"], fail.only_reads) == (["place"], False)
+            assert connection.call("forecast", {"place": "Bern", "days": 2}).text == "Bern: 2 sunny days"
+            assert connection.call("fail", {}).is_error
+            assert connection.call("forecast", {"days": "many"}).is_error
+            with contextlib.suppress(McpError):  # a result or an error of the protocol, as the version of the package
+                assert connection.call("unknown", {}).is_error
