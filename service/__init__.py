@@ -12,7 +12,7 @@
     logs           log lines as text or JSON
     memoize        caches of pure functions of a text
     http_client    bounded requests to servers that the operator names
-    mcp_client/    the client of MCP servers that the operator names
+    mcp_client/    the client of MCP servers, whose tools the assistant may use
     metrics        Prometheus metrics, summed over the workers
     errors/        every error that a client can get
     pictures/      decodes untrusted pictures, encodes avatars; the only importer of Pillow
@@ -37,7 +37,7 @@
     mcp/           the MCP server: protocol, tools, resources
     client         the reference command-line client; uses the HTTP API only
     queue_worker   threads that process the tasks of a queue in the database
-    assistant/     the AI: its client, the limits of apps, replies and drafts
+    assistant/     the AI: its client, the limits of apps, replies, tools and drafts
     outbox/        delivers e-mails, push notifications and webhooks
     timer          the thread that reopens snoozed chat sessions
     server/        the HTTP server: parser, connections, group commit, event loop, workers

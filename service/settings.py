@@ -208,9 +208,13 @@ class Settings:
     )
     mcp: tuple[str, ...] = _setting(
         (),
-        "name and URL of an MCP server for the command `mcp`, such as weather=https://weather.example/mcp; repeatable",
+        "name and URL of an MCP server whose tools the assistant may use, such as"
+        " weather=https://weather.example/mcp; repeatable",
         metavar="NAME=URL",
         read=mcp_servers,
+    )
+    mcp_trusted: tuple[str, ...] = _setting(
+        (), "name of an MCP server that says truly which of its tools only read; repeatable", metavar="NAME"
     )
     smtp: str = _setting(
         "",

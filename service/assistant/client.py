@@ -4,9 +4,9 @@ A request ends within TIMEOUT, and reads at most MAX_BYTES of the response. Only
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from http.client import HTTPResponse
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -59,16 +59,18 @@ class AssistantError(Exception):
 class Completion(NamedTuple):
     """The reply of the assistant, and the tokens of the request and the reply.
 
-    The text may be empty if the assistant calls a person.
+    The text may be empty if the assistant calls a person, or another function: `call` is its name and its arguments.
     """
 
     text: str
     calls_person: bool = False
     tokens: int = 0
+    call: tuple[str, str] | None = None
 
 
 class _Function(Struct):
     name: str
+    arguments: str = ""
 
 
 class _ToolCall(Struct):
@@ -77,10 +79,12 @@ class _ToolCall(Struct):
 
 class _FunctionPiece(Struct):
     name: str | None = None
+    arguments: str | None = None
 
 
 class _ToolCallPiece(Struct):
     function: _FunctionPiece | None = None
+    index: int = 0
 
 
 class _Message(Struct):
@@ -136,28 +140,29 @@ class Assistant:
 
     def complete(
         self,
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[Mapping[str, object]],
         *,
         may_call_person: bool = False,
         timeout: float | None = None,
+        functions: Sequence[Mapping[str, object]] = (),
         on_text: TextReader | None = None,
     ) -> Completion:
         """Returns the reply to messages, each with a `role` and a `content`. Raises AssistantError.
 
-        With `on_text`, the reply is requested in pieces, and this is called with the text so far. If the server
-        refuses the function by which the assistant calls a person, the request is repeated without it; if it refuses
-        pieces, without these, and no more are requested.
+        `functions` are those that the assistant may call beside the one that calls a person. With `on_text`, the reply
+        is requested in pieces, and this is called with the text so far. If the server refuses functions, the request is
+        repeated without them; if it refuses pieces, without these, and no more are requested.
         """
         request: dict[str, object] = {"messages": messages} | ({"model": self._model} if self._model else {})
         end_by = time.monotonic() + (timeout or TIMEOUT)
         streamed = STREAM if on_text and self._streams else {}
-        tools: dict[str, object] = {"tools": TOOLS} if may_call_person else {}
+        tools: dict[str, object] = {"tools": [*TOOLS, *functions]} if may_call_person else {}
         variants: list[dict[str, object]] = [*filter(None, (streamed | tools, streamed)), tools, {}]
         variants = [options for number, options in enumerate(variants) if options not in variants[:number]]
         status = 0
         for options in variants:
             try:
-                found = self._request(request | options, end_by, on_text, may_call_person="tools" in options)
+                found = self._request(request | options, end_by, on_text)
             except AssistantError as error:
                 status = error.status
                 if status not in REFUSING or not options:
@@ -167,21 +172,20 @@ class Assistant:
                 return found
         raise AssertionError("unreachable")
 
-    def _request(
-        self, request: dict[str, object], end_by: float, on_text: TextReader | None, *, may_call_person: bool
-    ) -> Completion:
+    def _request(self, request: dict[str, Any], end_by: float, on_text: TextReader | None) -> Completion:
         content = msgspec.json.encode(request)
+        functions = {tool["function"]["name"] for tool in request.get("tools", ())}
         received = _Received(on_text)
         try:
             body = self._post(content, end_by, received)
             if received.is_stream:
-                return received.completion(may_call_person=may_call_person)._replace(tokens=received.tokens(content))
+                return received.completion(functions)._replace(tokens=received.tokens(content))
         except AssistantError as error:
             error.tokens = received.tokens(content) if received.is_stream else 0
             raise
         tokens = _tokens_in(body) or (len(content) + len(body)) // BYTES_PER_TOKEN
         try:
-            return _completion_in(body, may_call_person=may_call_person)._replace(tokens=tokens)
+            return _completion_in(body, functions)._replace(tokens=tokens)
         except AssistantError as error:
             error.tokens = tokens
             raise
@@ -212,7 +216,8 @@ class _Received:
         self.is_stream = False
         self._text = ""
         self._size = self._tokens = 0
-        self._calls_person = self._is_over = False
+        self._is_over = False
+        self._calls: dict[int, _Function] = {}
 
     def read(self, response: HTTPResponse) -> None:
         """Reads the pieces to the end of the first reply. Raises AssistantError if there is no end."""
@@ -246,8 +251,10 @@ class _Received:
                 continue
             self._is_over = choice.finish_reason is not None
             delta = choice.delta or _Delta()
-            calls = [call.function for call in delta.tool_calls or () if call.function]
-            self._calls_person |= any(function.name == CALL_PERSON for function in calls)
+            for call in delta.tool_calls or ():
+                piece, function = call.function or _FunctionPiece(), self._calls.setdefault(call.index, _Function(""))
+                function.name += piece.name or ""
+                function.arguments += piece.arguments or ""
             if delta.content:
                 self._text += delta.content.replace("\0", "")
                 if self.on_text and self._text.strip():
@@ -257,9 +264,9 @@ class _Received:
         """Returns the tokens of a request with this content."""
         return self._tokens or (len(content) + self._size) // BYTES_PER_TOKEN
 
-    def completion(self, *, may_call_person: bool) -> Completion:
-        """Returns the reply. Raises AssistantError."""
-        return _completion(self._text, calls_person=may_call_person and self._calls_person)
+    def completion(self, functions: Set[str]) -> Completion:
+        """Returns the reply, in which some functions may be called. Raises AssistantError."""
+        return _completion(self._text, self._calls.values(), functions)
 
 
 def _tokens_in(body: bytes) -> int:
@@ -270,23 +277,24 @@ def _tokens_in(body: bytes) -> int:
         return 0
 
 
-def _completion_in(body: bytes, *, may_call_person: bool = False) -> Completion:
-    """Returns the reply in the body of a response. Raises AssistantError."""
+def _completion_in(body: bytes, functions: Set[str] = frozenset()) -> Completion:
+    """Returns the reply in the body of a response, in which some functions may be called. Raises AssistantError."""
     try:
         message = msgspec.json.decode(body, type=_Completion).choices[0].message
     except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError if the body is not UTF-8
         raise AssistantError("the response is not a chat completion") from None
-    calls_person = may_call_person and any(call.function.name == CALL_PERSON for call in message.tool_calls or ())
-    if message.content is None and not calls_person:
+    return _completion(message.content, [call.function for call in message.tool_calls or ()], functions)
+
+
+def _completion(content: str | None, calls: Iterable[_Function], functions: Set[str]) -> Completion:
+    called = [(call.name, call.arguments) for call in calls if call.name in functions]
+    if content is None and not called:
         raise AssistantError("the response is not a chat completion")
-    return _completion(message.content or "", calls_person=calls_person)
-
-
-def _completion(content: str, *, calls_person: bool) -> Completion:
-    text = content.replace("\0", "").strip()
-    if not text and not calls_person:
+    text = (content or "").replace("\0", "").strip()
+    if not text and not called:
         raise AssistantError("the reply is empty")
-    return Completion(_limited(text), calls_person)
+    calls_person = any(name == CALL_PERSON for name, _ in called)
+    return Completion(_limited(text), calls_person, call=None if calls_person or not called else called[0])
 
 
 def _limited(text: str) -> str:

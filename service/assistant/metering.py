@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from service import metrics
 from service.assistant.client import Assistant, AssistantError, Completion
@@ -31,11 +31,12 @@ class MeteredAssistant:
         self,
         session: ChatSession,
         actor_id: str,
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[Mapping[str, object]],
         *,
         outcome: Outcome,
         may_call_person: bool = False,
         timeout: float | None = None,
+        functions: Sequence[Mapping[str, object]] = (),
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
         """Returns the reply to messages about a chat session. Raises AssistantError.
@@ -60,9 +61,14 @@ class MeteredAssistant:
         result: Outcome = "error"
         try:
             completion = self._assistant.complete(
-                messages, may_call_person=may_call_person, timeout=timeout, on_text=on_text and receive
+                messages,
+                may_call_person=may_call_person,
+                timeout=timeout,
+                functions=functions,
+                on_text=on_text and receive,
             )
-            tokens, result = completion.tokens, "handover" if completion.calls_person else outcome
+            other: Outcome = "tool_call" if completion.call else outcome
+            tokens, result = completion.tokens, "handover" if completion.calls_person else other
             return completion
         except AssistantError as error:
             tokens = error.tokens

@@ -6,6 +6,7 @@ answer or its fallback reply, so that every message gets a reply.
 
 import logging
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from service import clock, db, typing_signs
@@ -82,17 +83,35 @@ class Worker(QueueWorker[PendingReply]):
         age = clock.now() - clock.ulid_time(pending.message_id)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
-        messages = messages_to_assistant(question)
-        with typing_signs.of_bot(question.session):
-            return self.assistant.complete(
-                question.session, SERVICE, messages, outcome="reply", may_call_person=True, on_text=draft.show
-            )
+        return ask(self.assistant, question, messages_to_assistant(question), draft)
 
 
-def reply_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
+def ask(
+    assistant: MeteredAssistant,
+    question: bot_replies.Question,
+    messages: Sequence[Mapping[str, object]],
+    draft: DraftSender,
+    functions: Sequence[Mapping[str, object]] = (),
+) -> Completion:
+    """Returns the reply of the assistant, while its bot is shown as typing. Raises AssistantError."""
+    with typing_signs.of_bot(question.session):
+        return assistant.complete(
+            question.session,
+            SERVICE,
+            messages,
+            outcome="reply",
+            may_call_person=True,
+            functions=functions,
+            on_text=draft.show,
+        )
+
+
+def reply_threads(
+    settings: Settings, stop: threading.Event, make_worker: Callable[..., Worker] = Worker
+) -> AbstractContextManager[None]:
     """A block in which the worker threads run.
 
     Without an assistant there is a thread only if replies are pending, from the time of an earlier assistant.
     """
-    worker = Worker(metered_assistant(settings), stop)
+    worker = make_worker(metered_assistant(settings), stop)
     return running([worker] * (THREADS if worker.assistant else int(not worker.is_done())), stop)

@@ -28,7 +28,7 @@ COMMANDS = {
     "restore": ("backups", "replace the database by a backup, and keep the former database"),
     "doctor": ("doctor", "check the installation, without changing anything"),
     "webhook": ("webhooks", "test, list and enable webhooks"),
-    "mcp": ("mcp", "list MCP servers, connect to them, and call their tools"),
+    "mcp": ("mcp", "list and test the MCP servers whose tools the assistant may use"),
     "upgrade": ("upgrade", "check a downloaded executable: its file, this host and the database"),
     "config": ("config", "show every setting and its source; secrets are hidden"),
     "migrate": ("maintenance", "update the database schema"),

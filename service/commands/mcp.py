@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
-    add_action = add_actions(parser, "mcp")
+    add_action = add_actions(parser, "mcp", "mcp_trusted")
     listing = add_action("list", "list the MCP servers of the settings", list_servers)
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
     testing = add_action("test", "connect to the MCP servers, and list their tools, or call one", test_servers)
@@ -25,12 +25,13 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def list_servers(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per server: its name, whether it gets a token, and its URL."""
+    """Prints one line per server: its name, whether it is trusted and gets a token, and its URL."""
     from service.mcp_client.servers import servers_of
 
     for server in servers_of(settings):
-        row = {"name": server.name, "url": server.url, "token": bool(server.token)}
-        line = f"{server.name}: {'token' if server.token else 'no token'}  {server.url}"
+        row = {"name": server.name, "url": server.url, "trusted": server.is_trusted, "token": bool(server.token)}
+        state = f"{'trusted' if server.is_trusted else 'not trusted'}, {'token' if server.token else 'no token'}"
+        line = f"{server.name}: {state}  {server.url}"
         print(escape(json.dumps(row)) if flags.json else clean(line))
 
 

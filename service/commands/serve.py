@@ -1,15 +1,18 @@
 """`serve`: runs the service."""
 
 import argparse
+import functools
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import service.http.application  # noqa: F401
 import service.routes  # noqa: F401 (this and the next are imported before workers fork)
 from service import db, logs, server, updates
 from service.assistant.metering import metered_assistant
+from service.assistant.reply_worker import Worker
 from service.auth import first_admin
 from service.branding import branding_of
 from service.commands import Stop, demo
@@ -34,6 +37,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     if flags.demo and settings.address.path and not settings.public_url:
         raise Stop("--demo on a Unix socket needs --public-url")
     metered_assistant(settings)  # validates the settings before anything is opened
+    make_worker = worker_of(settings)
     transports_of(settings)
     branding_of(settings)
     client_address.proxy_network(settings.trusted_proxy)
@@ -60,7 +64,24 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     inline_read = db.inline_read if db.database.reads_inline else None
     transaction = db.group_commit if db.database.groups_writes else None
     release = lock.release if lock else None
-    return server.serve(lambda: app.build(settings), sock, settings, updates.watch, inline_read, transaction, release)
+    build = functools.partial(app.build, settings)
+    return server.serve(build, sock, settings, updates.watch, inline_read, transaction, release, make_worker)
+
+
+def worker_of(settings: Settings) -> Callable[..., Worker]:
+    """Returns what makes the worker of the assistant's replies; the one with tools is imported only if there are tools.
+
+    Raises ValueError with a sentence for the operator.
+    """
+    if not settings.mcp:
+        return Worker
+    from service.assistant.tool_worker import ToolWorker
+    from service.assistant.toolbox import Toolbox
+    from service.mcp_client.servers import servers_of
+
+    if not settings.assistant_url:
+        raise ValueError("--mcp needs --assistant-url")
+    return functools.partial(ToolWorker, Toolbox(servers_of(settings)))
 
 
 def describe_first_step(settings: Settings, bound: str) -> str:

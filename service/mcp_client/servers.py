@@ -9,17 +9,21 @@ from service.settings import Settings, find_secret, mcp_token_variable
 
 
 class McpServer(NamedTuple):
-    """An MCP server: its name, its address, and its token."""
+    """An MCP server: its name, which is that of its grants, its address, and its token."""
 
     name: str
     url: str
     address: HttpServer
     token: str
+    is_trusted: bool = False  # its annotations of tools are believed
 
 
 def servers_of(settings: Settings, environment: Mapping[str, str] = environ) -> list[McpServer]:
     """Return the servers of the settings. Raises ValueError with a sentence for the operator, without URL and token."""
-    return [_server(entry, environment) for entry in settings.mcp]
+    servers = [_server(entry, environment) for entry in settings.mcp]
+    if unknown := set(settings.mcp_trusted) - {server.name for server in servers}:
+        raise ValueError(f"--mcp-trusted names a server that --mcp does not name: {min(unknown)}")
+    return [server._replace(is_trusted=server.name in settings.mcp_trusted) for server in servers]
 
 
 def _server(entry: str, environment: Mapping[str, str]) -> McpServer:

@@ -9,7 +9,7 @@ from service.models.audit_log import AuditLog
 from service.models.chats import ChatSession
 
 Limit = Literal["rate", "budget"]
-Outcome = Literal["reply", "handover", "suggestion", "error"]
+Outcome = Literal["reply", "handover", "tool_call", "suggestion", "error"]
 
 
 class UsageLimits(NamedTuple):

@@ -14,6 +14,7 @@ from service.models.audit_log import AuditLog, Kind
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.ownership import Owned
+from service.models.turns import refuse_waiting
 from service.models.users import User
 from service.models.webhooks import EventType, emit
 
@@ -150,6 +151,7 @@ class DataShare(Owned, Table):
         with write(self.user_id):
             if DataShare.update(revoked_at=clock.timestamp()).where(DataShare.id == self.id, unrevoked).execute():
                 self._emit("data_share.revoked")
+                refuse_waiting(self.user_id, self.mcp_server_id)
                 self._record("data_share_revoked", caller.id)
 
     def _emit(self, event: EventType) -> None:

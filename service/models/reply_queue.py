@@ -21,6 +21,7 @@ class PendingReply(Leased, Table):
     languages = Text()  # to reply in, separated by spaces, preferred first
     attempts = Integer(default=0)  # started so far
     due_at = Integer(index=True)
+    turn = Text()  # its calls of tools; see models/turns.py
 
     @classmethod
     def add(cls, message_id: str, session_id: str, languages: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from service import validators
 from service.db import write
 from service.errors import ClientMessageIdReused, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
 from service.fields import SqlValue, as_bytes, compact_json
-from service.models import bot_replies, receipts
+from service.models import bot_replies, receipts, tool_permissions
 from service.models.actions import Action, pressed_before
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
@@ -103,7 +103,10 @@ def send(
         ReadMarker.advance(session.id, caller.id, message.id)
         if not draft.is_private:
             receipts.give(caller, session, message.id, "read")
-        if bot_reply:
+        decided = draft.action_source_id and tool_permissions.decide(
+            caller, session, draft.action_source_id, draft.action_id or ""
+        )
+        if bot_reply and not decided:
             bot_replies.store_or_queue(session, message, bot_reply)
         return message.rendered(receipts=caller.shows_receipts)
 

@@ -28,7 +28,7 @@ from waitress.task import ThreadedTaskDispatcher
 from service import history, logs, metrics
 from service.api.long_poll import ChangeFeed, SuspendedRequests, no_changes
 from service.api.operations import Runs
-from service.assistant.reply_worker import reply_threads
+from service.assistant.reply_worker import Worker, reply_threads
 from service.http.client_address import UNIX
 from service.http.middleware import Middleware
 from service.outbox.transports import delivery_threads
@@ -291,12 +291,13 @@ def serve(
     inline_read: InlineRead | None = None,
     transaction: Transaction | None = None,
     release_lock: Callable[[], object] | None = None,
+    make_worker: Callable[..., Worker] = Worker,
 ) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit status.
 
     Applications are made in the workers, after the fork: database connections must not be open before it.
     `release_lock` is called when no more connections are accepted, before the requests in progress are complete, and in
-    every worker when it starts.
+    every worker when it starts. `make_worker` makes the worker that requests replies from the assistant.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _descriptors(soft) < _descriptors(hard):
@@ -313,7 +314,7 @@ def serve(
         def make_server() -> Server:
             return Server(make_application(), sock, settings, changes, inline_read, transaction, counts, release_lock)
 
-        return _work(settings, make_server, parent_pipe)
+        return _work(settings, make_server, parent_pipe, make_worker)
 
     if settings.workers == 1:
         return work()
@@ -334,7 +335,12 @@ def _return_freed_memory() -> None:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
-def _work(settings: Settings, make_server: Callable[[], Server], parent_pipe: int | None) -> int:
+def _work(
+    settings: Settings,
+    make_server: Callable[[], Server],
+    parent_pipe: int | None,
+    make_worker: Callable[..., Worker],
+) -> int:
     """Serve in this process until a stop signal. Returns the exit status."""
     stopping = threading.Event()
     servers: list[Server] = []
@@ -357,7 +363,7 @@ def _work(settings: Settings, make_server: Callable[[], Server], parent_pipe: in
         ParentMonitor(parent_pipe, servers[0].event_loop, stop)
     is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
     timers = timer_thread(stopping) if is_first else contextlib.nullcontext()
-    deliveries = delivery_threads(settings, stopping)
-    with history.recording(stopping), reply_threads(settings, stopping), deliveries, timers:
+    replies, deliveries = reply_threads(settings, stopping, make_worker), delivery_threads(settings, stopping)
+    with history.recording(stopping), replies, deliveries, timers:
         servers[0].run_until(stopping.is_set)
     return 0

@@ -28,15 +28,18 @@ def test_list_shows_the_servers_without_tokens(
     cx: Callable[..., Outcome], fake: FakeMcpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CX_MCP_WEATHER_TOKEN", "hush")
-    assert cx("mcp", "list") == (0, f"weather: token  {fake.url}\n", "")
-    row = {"name": "weather", "url": fake.url, "token": True}
+    monkeypatch.setenv("CX_MCP_TRUSTED", "weather")
+    assert cx("mcp", "list") == (0, f"weather: trusted, token  {fake.url}\n", "")
+    row = {"name": "weather", "url": fake.url, "trusted": True, "token": True}
     assert json.loads(cx("mcp", "list", "--json").output) == row
     assert fake.requests == []
 
 
 def test_flag_replaces_the_variable(cx: Callable[..., Outcome], fake: FakeMcpServer) -> None:
     outcome = cx("mcp", "list", "--mcp", "a=https://a.example", "--mcp", "b=https://b.example")
-    assert outcome.output == "a: no token  https://a.example\nb: no token  https://b.example\n"
+    assert (
+        outcome.output == "a: not trusted, no token  https://a.example\nb: not trusted, no token  https://b.example\n"
+    )
 
 
 def test_test_lists_the_tools(cx: Callable[..., Outcome], fake: FakeMcpServer) -> None:
@@ -76,6 +79,7 @@ def test_test_reports_the_error_of_each_server(cx: Callable[..., Outcome], fake:
         (("--call", "forecast"), "--call needs the NAME of a server"),
         (("weather", "--call", "forecast", "--arguments", "[]"), "--arguments must be a JSON object"),
         (("weather", "--call", "forecast", "--arguments", "{"), "--arguments must be a JSON object"),
+        (("--mcp-trusted", "other"), "--mcp-trusted names a server that --mcp does not name: other"),
     ],
 )
 def test_wrong_arguments_are_an_error(
@@ -108,12 +112,15 @@ def test_token_file_that_all_users_can_read_causes_a_warning(tmp_path: Path) -> 
     path.chmod(0o644)
     line = [sys.executable, str(ROOT / "app.py"), "mcp", "list", "--mcp", "weather=https://weather.example/mcp"]
     done = subprocess.run(line, env=environment(CX_MCP_WEATHER_TOKEN_FILE=str(path)), capture_output=True, timeout=30)
-    assert done.stdout == b"weather: token  https://weather.example/mcp\n"
+    assert done.stdout == b"weather: not trusted, token  https://weather.example/mcp\n"
     assert done.stderr.decode() == f"cx-service: warning: all users of this machine can read {path}\n"
 
 
-def test_client_is_loaded_by_this_command_only() -> None:
+def test_client_is_loaded_only_if_it_is_used() -> None:
     """Without MCP servers, the service starts as fast as before, and needs no more memory."""
-    program = "import app, sys, service.commands.serve; print([name for name in sys.modules if 'mcp' in name])"
+    program = "import app, sys, service.commands.serve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=30, check=True)
-    assert done.stdout == b"[]\n"
+    loaded = set(done.stdout.decode().split())
+    assert "service.assistant.reply_worker" in loaded
+    names = ("service.mcp_client", "service.assistant.tool_worker", "service.assistant.toolbox")
+    assert not loaded & {*names, "service.assistant.tool_texts"}

@@ -242,6 +242,14 @@ def test_url_with_tls_or_on_this_host_is_accepted(url):
     assert (server.name, server.url, server.token) == ("weather", url, "")
 
 
+def test_only_named_servers_are_trusted():
+    named = dataclasses.replace(Settings(), mcp=("a=https://a.example", "b=https://b.example"))
+    servers = servers_of(dataclasses.replace(named, mcp_trusted=("b",)))
+    assert [server.is_trusted for server in servers] == [False, True]
+    with pytest.raises(ValueError, match="^--mcp-trusted names a server that --mcp does not name: c$"):
+        servers_of(dataclasses.replace(named, mcp_trusted=("c",)))
+
+
 def test_token_is_in_a_variable_or_a_file_of_each_server(tmp_path):
     path = tmp_path / "token"
     path.write_text("hash\n")

@@ -581,6 +581,7 @@ class TestActions:
         elsewhere = {"backup_created", "backup_downloaded", "backup_deleted"}  # tests/console/test_backups.py
         elsewhere |= {"branding_changed"}  # tests/console/test_branding.py
         elsewhere |= {"assistant_asked"}  # tests/assistant/test_usage.py
+        elsewhere |= {"tool_permitted", "tool_refused", "tool_called"}  # tests/assistant/test_tools.py
         elsewhere |= {"email_verified", "password_reset"}  # tests/routes/test_account_mail.py
         elsewhere |= {"push_topic_renewed", "push_topic_ended"}  # tests/outbox/test_ntfy.py
         elsewhere |= {"push_browser_added", "push_browser_removed"}  # tests/outbox/test_web_push.py
@@ -756,6 +757,7 @@ OTHER_COMMANDS = {
         "upgrade",
         "healthcheck",
         "mail",
+        "mcp",
         "client",
         "config",
         "audit",

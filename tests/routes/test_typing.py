@@ -23,7 +23,7 @@ def _forget_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typing_signs, "_last_sent", {})
 
 
-MARKER = '["marker","user","","",""]'  # a sign that no customer and no agent sees
+MARKER = '["typing","marker","user","","",""]'  # a sign that no customer and no agent sees
 
 
 def is_sign(event: Event) -> bool:

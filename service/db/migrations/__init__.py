@@ -39,6 +39,7 @@ from service.db.migrations import (
     step_29,
     step_30,
     step_31,
+    step_32,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -76,6 +77,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_29.STATEMENTS,
     step_30.STATEMENTS,
     step_31.STATEMENTS,
+    step_32.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist
