@@ -44,7 +44,7 @@ def test_texts_are_those_so_far_and_the_reply_is_the_last(ai, texts):
     ai.behave = streams(
         piece("", role="assistant"), piece(" Grüße"), piece(", \0"), piece("Alice "), END, used(9), DONE
     )
-    assert texts.complete(ai) == ("Grüße, Alice", False, 9)
+    assert texts.complete(ai) == ("Grüße, Alice", False, 9, None)
     assert texts == ["Grüße", "Grüße,", "Grüße, Alice"]
 
 
@@ -131,6 +131,26 @@ def test_reply_without_an_end_is_limited(ai, texts):
 def test_call_of_the_function_calls_a_person(ai, texts, events):
     ai.behave = streams(*events)
     assert texts.complete(ai, may_call_person=True).calls_person
+
+
+def called(index, name=None, arguments=None):
+    """A piece of the call of a function."""
+    return piece(tool_calls=[{"index": index, "function": {"name": name, "arguments": arguments}}])
+
+
+def test_call_of_another_function_arrives_in_pieces(ai, texts):
+    ai.behave = streams(
+        called(0, "unknown", "{}"),
+        called(1, "track", '{"num'),
+        called(2, "track", "{}"),
+        called(1, None, 'ber": 1}'),
+        piece(finish="tool_calls"),
+        DONE,
+    )
+    function = {"type": "function", "function": {"name": "track", "parameters": {}}}
+    completion = texts.complete(ai, may_call_person=True, functions=[function])
+    assert completion.call == ("track", '{"number": 1}') and not completion.calls_person
+    assert [tool["function"]["name"] for tool in ai.requests[-1].body["tools"]] == [CALL_PERSON, "track"]
 
 
 def test_server_that_ignores_the_request_for_pieces_is_read_as_before(ai, texts):

@@ -5,17 +5,14 @@ import dataclasses
 import threading
 
 import pytest
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
 
 from service.mcp_client.connection import Connection, McpError
 from service.mcp_client.servers import servers_of
 from service.settings import Settings
 from tests.support.postgres import free_port
-
-pytest.importorskip("mcp", reason="needs the package mcp")
-
-import uvicorn  # noqa: E402
-from mcp.server.mcpserver import MCPServer  # noqa: E402
-from mcp.types import ToolAnnotations  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

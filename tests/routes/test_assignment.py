@@ -210,7 +210,7 @@ class FakeAssistant(Assistant):
     def __init__(self, during, error=None):
         self.during, self.error = during, error
 
-    def complete(self, messages, *, may_call_person=False, timeout=None):
+    def complete(self, messages, **options):
         self.during()
         if self.error:
             raise self.error

@@ -1,29 +1,24 @@
 """The client of the package `mcp` connects to a fresh service: a user approves it in Chromium, and it calls tools."""
 
 import asyncio
-import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import httpx2
 import pytest
+from mcp import Client, MCPError
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from playwright.sync_api import Request, Route, expect
 
 from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
 from tests.support.mcp import LATEST, WITH_HANDSHAKE
 from tests.support.passwords import PASSWORD
 from tests.support.server_process import SESSION, Served, chat, fill, serving
-
-if not os.environ.get("CI"):
-    pytest.importorskip("mcp", reason="NOT TESTED: the package mcp is missing; make install-dev")
-
-import httpx2
-from mcp import Client, MCPError
-from mcp.client.auth import OAuthClientProvider
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]  # on SQLite only, as all tests in a browser
 
