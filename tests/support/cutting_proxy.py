@@ -14,6 +14,7 @@ class CuttingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
+        self._is_closed = False
         self.cuts = 0  # connections that were cut
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -22,9 +23,14 @@ class CuttingProxy:
         with contextlib.suppress(OSError):  # the listener is closed
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
-                with self._lock:
-                    self._open += [client, server]
+                with contextlib.ExitStack() as stack:  # closes both, unless they are connected
+                    stack.enter_context(client)
+                    server = stack.enter_context(socket.create_connection(("127.0.0.1", self._target)))
+                    with self._lock:
+                        if self._is_closed:
+                            return
+                        self._open += [client, server]
+                    stack.pop_all()
                 for source, sink in ((client, server), (server, client)):
                     threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
 
@@ -63,5 +69,8 @@ class CuttingProxy:
             thread.join()
 
     def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
         self._listener.close()
         self.cut()

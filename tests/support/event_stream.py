@@ -65,9 +65,12 @@ class EventClient:
         self.parser.last_id = self.parser._id = last_id
         self.connection = connection
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-        connection.request("GET", path, headers=headers | ({"Last-Event-ID": last_id} if last_id else {}))
-        self._socket = connection.sock  # which the connection gives to the response
-        self.response = connection.getresponse()
+        with contextlib.ExitStack() as stack:
+            stack.callback(connection.close)  # unless there is a response
+            connection.request("GET", path, headers=headers | ({"Last-Event-ID": last_id} if last_id else {}))
+            self._socket = connection.sock  # which the connection gives to the response
+            self.response = connection.getresponse()
+            stack.pop_all()
         self._events: list[Event] = []
 
     def __enter__(self) -> "EventClient":
