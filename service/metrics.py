@@ -19,7 +19,7 @@ from typing import NamedTuple
 SLOT_SIZE = 8192  # numbers in a slot; pages of memory that are never written cost nothing
 BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 ASSISTANT_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0)  # seconds
-STATUSES = (200, 201, 204, 303, 304, 400, 401, 403, 404, 405, 413, 415, 429, 431, 500, 503)
+STATUSES = (200, 201, 202, 204, 303, 304, 400, 401, 403, 404, 405, 413, 415, 429, 431, 500, 503)
 UNROUTED = "none"  # the operation label of requests that match no operation
 
 # The cells of a slot. When a worker has died, its parent resets the gauges and PROCESS.
