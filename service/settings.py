@@ -142,7 +142,7 @@ def mcp_servers(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 def mcp_token_variable(name: str) -> str:
     """The variable with the token of an MCP server."""
-    return variable(f"mcp_{re.sub('[.-]', '_', name)}_token")
+    return variable("_".join(("mcp", re.sub("[.-]", "_", name), "token")))
 
 
 def split_mailbox(text: str) -> tuple[str, str]:

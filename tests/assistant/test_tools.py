@@ -443,12 +443,15 @@ def in_the_name_of_the_customer(alice, **_):
     User.update(first_name=CLAIM[:100]).where(User.id == alice.user.id).execute()
 
 
+TOMORROW = clock.timestamp(clock.now() + clock.DAY)
+
+
 def in_a_grant_of_another_customer(bob, **_):
-    DataShare.grant(bob.user.id, mcp_server_id="weather", allowed_tools='["*"]')
+    DataShare.grant(bob.user.id, mcp_server_id="weather", allowed_tools='["*"]', expires_at=TOMORROW)
 
 
 def in_a_grant_of_another_server(alice, **_):
-    DataShare.grant(alice.user.id, mcp_server_id="Weather", allowed_tools='["*"]')
+    DataShare.grant(alice.user.id, mcp_server_id="Weather", allowed_tools='["*"]', expires_at=TOMORROW)
     DataShare.grant(alice.user.id, mcp_server_id="parcels", allowed_tools='["forecast"]')
 
 
