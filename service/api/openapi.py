@@ -42,6 +42,7 @@ BODILESS = {202: "The message needs no answer.", 304: "The client's copy is curr
 OTHER_SCHEMAS: dict[object, Schema] = {HtmlPage: TEXT, Redirect: TEXT, EventStream: TEXT, Media: {}, Download: {}}
 _FALSE, _TRUE = ({"type": "boolean", "const": value} for value in (False, True))
 _OAUTH_ERROR = object_of(error=TEXT, error_description=TEXT)
+_BASIC = {"type": "http", "scheme": "basic", "description": "The identifier and the secret of a client."}
 _BEARER = {"type": "http", "scheme": "bearer", "description": "The `access_token` of a login."}
 
 
@@ -71,11 +72,9 @@ def document(operations: Iterable[Operation], server: str = "", *, pages: bool =
         "components": {
             "schemas": components | {"Failure": failure},
             "responses": {
-                "Otherwise": _failure(
-                    COMMON_ERRORS, "A limit was exceeded, the server failed, or the token lacks a scope."
-                )
+                "Otherwise": _failure(COMMON_ERRORS, "A limit was exceeded, the server failed, or a scope is missing.")
             },
-            "securitySchemes": {"bearer": _BEARER},
+            "securitySchemes": {"bearer": _BEARER} | dict([("basic", _BASIC)] * any(one.basic for one in operations)),
         },
     }
 
@@ -102,7 +101,7 @@ def _operation(operation: Operation, rendered: Callable[[int], Schema | None], l
             for status in sorted(operation.all_statuses - {operation.status})
         }
         | {"default": {"$ref": "#/components/responses/Otherwise"}},
-        "security": [] if operation.public else [{"bearer": []}],
+        "security": [] if operation.public else [{"bearer": []}, *[{"basic": []}] * bool(operation.basic)],
     }
     if operation.body:
         described["requestBody"] = {

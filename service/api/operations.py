@@ -56,6 +56,7 @@ class Operation:
     scope: str = ""  # that a token needs; empty: none
     resource: str = ""  # that a token must be for (RFC 8707); empty: the API
     public: bool = False  # needs no credentials
+    basic: Callable[[str], Option] | None = None  # beside tokens: of a header `Basic …`, returns the `caller`
     admin_only: bool = False  # other callers get 403
     extension: bool = False  # omitted with --documented-only
     always_served: bool = False  # an extension that is served with --documented-only, too
@@ -65,9 +66,7 @@ class Operation:
     max_body: int = 1024 * KIB  # bytes; 16 KiB for operations without a body
     runs: Runs | None = None  # by default `slow` for pages, `read` for other GETs, otherwise `write`
     endpoint: Callable[..., Option] | None = None  # serves it; by default chosen by the kind of its response
-    prepare: Callable[..., object] | None = (
-        None  # called before the transaction; its result is passed to the handler as `prepared`
-    )
+    prepare: Callable[..., object] | None = None  # called before the transaction; its result is passed as `prepared`
     example: object = None  # a body that is valid for the demo's data
     errors: tuple[type[ApiError], ...] = ()  # of the handler; `declared_errors` adds those that follow from the rest
     # Derived from the handler:

@@ -14,7 +14,7 @@ _asked: dict[str, tuple[int, int]] = {}  # minute and number of questions in it,
 _counting = threading.Lock()
 
 
-def authenticate(authorization: str, client_id: str, client_secret: str) -> McpClient:
+def authenticate(authorization: str, client_id: str = "", client_secret: str = "") -> McpClient:
     """Return the client of an `Authorization` header (Basic) or of two parameters, and count its question.
 
     Raises InvalidClientSecret, the same for every cause, or RateLimited.

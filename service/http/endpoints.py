@@ -120,9 +120,8 @@ class Endpoint:
         if warnings or body_warnings:
             request.headers["X-Request-Warning"] = _UNSENDABLE.sub(" ", "; ".join(warnings + body_warnings))
         if operation.revision:
-            request.etag = responses.etag_of(
-                operation.name, bound_to, query, operation.revision(caller, *rows.values())
-            )
+            revision = operation.revision(caller, *rows.values())
+            request.etag = responses.etag_of(operation.name, bound_to, query, revision)
             response = Response(operation.status, headers=request.headers)
             response = responses.conditional_response(response, request.if_none_match, request.etag)
             if response.status == 304:
@@ -142,10 +141,15 @@ class Endpoint:
             request.run = functools.partial(db.retry_on_conflict, act)
         return request
 
-    def authenticate(self, authorization: str, request_info: RequestInfo) -> Caller:
-        """The caller. Raises Unauthenticated, or InsufficientScope if its token lacks the operation's scope."""
+    def authenticate(self, authorization: str, request_info: RequestInfo) -> Result:
+        """The caller, or what the operation's `basic` returns.
+
+        Raises Unauthenticated, or InsufficientScope if the token lacks the operation's scope.
+        """
         if self.operation.accepts_cookie and not authorization:
             return sign_in.caller_of(request_info)
+        if self.operation.basic and authorization.lower().startswith("basic "):
+            return self.operation.basic(authorization)
         caller = authenticate(authorization, self.operation.resource)
         if self.operation.scope and not caller.may(self.operation.needed_scope):
             raise InsufficientScope(self.operation.needed_scope)

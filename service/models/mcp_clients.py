@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from service import clock
 from service.api.schemas import BodyColumns
-from service.db import Table, write
+from service.db import Table, snapshot, write
 from service.fields import INTERNAL, Identifier, SqlValue, Text, Timestamp
 from service.models.audit_log import AuditLog, Kind
+from service.models.data_shares import DataShare, Verdict
 
 PREFIX = "cxm_"
 OVERLAP = 24 * clock.HOUR  # for which the previous secret remains valid after a rotation
@@ -72,6 +73,19 @@ class McpClient(Table):
         is_current = hmac.compare_digest(digest, self.secret_digest)
         is_previous = overlaps and hmac.compare_digest(digest, self.previous_digest)
         return not self.revoked_at and (is_current or is_previous)
+
+    def check_access(self, grant_id: str, mcp_server_id: str, tool: str, conversation_id: str | None) -> Verdict:
+        """Return what `DataShare.check_access` does for the user of an active grant to the client's server.
+
+        Every other grant, server or conversation is `not_granted`, which does not say why.
+        """
+        with snapshot():
+            grant = DataShare.find_active(grant_id, self.mcp_server_id) if mcp_server_id == self.mcp_server_id else None
+            if grant:
+                verdict = DataShare.check_access(grant.user_id, mcp_server_id, tool, conversation_id)
+                if verdict.reason in ("granted", "tool_not_allowed"):
+                    return verdict
+        return Verdict(False, None, "not_granted")
 
     def rendered(self) -> dict[str, str | None]:
         """Return the members that operators see."""

@@ -8,9 +8,9 @@ from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Form, OAuthBody, RequestInfo
 from service.api.schemas import BodyColumns
 from service.auth import introspection, mcp_clients
-from service.errors import ConversationNotFound, GrantLimitReached, InvalidClientSecret
+from service.errors import ConversationNotFound, GrantLimitReached, InvalidBody, InvalidClientSecret
 from service.fields import AnyUuid, Uuid
-from service.models import DataShare
+from service.models import DataShare, McpClient
 from service.models.callers import Caller
 from service.models.data_shares import Verdict
 from service.types import JsonObject
@@ -30,6 +30,7 @@ class Use(Struct):
     mcp_server_id: Name
     tool: Name
     conversation_id: AnyUuid | None = None
+    grant_id: AnyUuid | None = None  # a grant of the user; required with a client secret, without effect with a token
 
 
 class IntrospectionRequest(Form):
@@ -87,11 +88,17 @@ def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataSh
     statuses=(200, 400, 401),
     extension=True,
     scope="data-shares:read",
+    basic=mcp_clients.authenticate,
+    errors=(InvalidClientSecret,),
     example={"mcp_server_id": "weather.demo.example", "tool": "forecast"},
     runs="read",
 )
-def check_data_share(caller: Caller, body: Use) -> Verdict:
-    """Check whether an MCP server may use a tool on your behalf; for gateways, before each use."""
+def check_data_share(caller: Caller | McpClient, body: Use) -> Verdict:
+    """Check whether an MCP server may use a tool on your behalf; for gateways, with a client secret, too."""
+    if isinstance(caller, McpClient):
+        if body.grant_id is None:
+            raise InvalidBody("$.grant_id: required with a client secret")
+        return caller.check_access(body.grant_id, body.mcp_server_id, body.tool, body.conversation_id)
     return DataShare.check_access(caller.id, body.mcp_server_id, body.tool, body.conversation_id)
 
 

@@ -117,7 +117,7 @@ class TestEveryOperation:
     @every(lambda operation: not operation.public)
     def test_refuses_forged_credentials(self, anyone, operation):
         path = address(operation, *["x"] * len(operation.path_rows))
-        for token in ("Bearer cxa_forged", "Bearer ", "bearer\tx"):
+        for token in ("Bearer cxa_forged", "Bearer ", "bearer\tx", "Basic eDp5", "Basic "):
             assert anyone.call(operation.method, path, authorization=token).status == 401
 
     @every(  # those without the envelope have errors of their own
@@ -231,7 +231,8 @@ class TestEveryDeclaration:
         assert shown["summary"] == operation.summary
         assert set(shown["responses"]) == {"default", *map(str, operation.all_statuses)}
         assert shown.get("x-extension", False) is operation.extension
-        assert shown["security"] == ([] if operation.public else [{"bearer": []}])
+        ways = ["bearer"] * (not operation.public) + ["basic"] * bool(operation.basic)
+        assert shown["security"] == [{way: []} for way in ways]
         assert ("requestBody" in shown) == bool(operation.body)
 
     def test_is_in_the_list_of_operations(self):

@@ -1,4 +1,4 @@
-"""MCP servers and gateways ask about data shares (RFC 7662)."""
+"""MCP servers and gateways ask about data shares: introspections (RFC 7662), and checks."""
 
 import base64
 import json
@@ -8,10 +8,13 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from service import clock, db
+from service.api import openapi
 from service.auth import mcp_clients
-from service.models import AuditLog, McpClient, User
+from service.models import AuditLog, ChatSession, McpClient, User
 from service.models.mcp_clients import IssuedSecret
+from service.routes import operations
 from tests.support.client import Client, Reply
+from tests.support.faults import locked
 from tests.support.observe import nothing_changes, stored
 from tests.support.sample_operations import UNKNOWN_ID
 
@@ -193,6 +196,134 @@ class TestTheLimit:
         assert error(send(anyone, grant, basic(IssuedSecret(first.client_id, "cxm_wrong")))) == WRONG
         host_clock.forward(minutes=1)
         assert send(anyone, grant, basic(first)).status == 200
+
+
+def question(grant: str, **members: Any) -> dict[str, Any]:
+    """Returns the body of a check."""
+    return {"mcp_server_id": "files", "tool": "read", "grant_id": grant, **members}
+
+
+def check(client: Client, grant: str, issued: IssuedSecret, **members: Any) -> tuple[str, str | None]:
+    """Returns the reason of a verdict, and the grant that decided."""
+    reply = client.post("/data-shares/check", question(grant, **members), authorization=basic(issued))
+    assert reply.status == 200, reply.json
+    verdict = reply.data
+    assert list(verdict) == ["allowed", "grant_id", "reason"]
+    assert verdict["allowed"] is (verdict["reason"] == "granted")
+    return verdict["reason"], verdict["grant_id"]
+
+
+NOT_GRANTED = ("not_granted", None)
+
+
+class TestACheck:
+    def test_judges_the_tool(self, alice, anyone):
+        issued, grant = add(), give(alice, allowed_tools=["read all", "read"])
+        assert check(anyone, grant.upper(), issued, tool="read all") == ("granted", grant)
+        assert check(anyone, grant, issued, tool="write") == ("tool_not_allowed", grant)
+        every = give(alice, allowed_tools=["*"], expires_at=IN_A_MINUTE)
+        assert check(anyone, grant, issued, tool="write") == ("granted", every)  # of the same user and server
+
+    def test_uses_no_grants_of_other_users_and_servers(self, alice, bob, anyone):
+        issued, grant = add(), give(alice)
+        give(bob, allowed_tools=["write"])
+        give(alice, mcp_server_id="mail", allowed_tools=["write"])
+        assert check(anyone, grant, issued, tool="write") == ("tool_not_allowed", grant)
+
+    def test_judges_the_conversation(self, alice, anyone, session, shop):
+        other = ChatSession.create(app_id=shop.id, user_id=alice.user.id).conversation_id
+        issued, grant = add(), give(alice, conversation_id=session.conversation_id)
+        assert check(anyone, grant, issued, conversation_id=session.conversation_id) == ("granted", grant)
+        assert check(anyone, grant, issued, conversation_id=other) == NOT_GRANTED
+        assert check(anyone, grant, issued) == NOT_GRANTED
+        lasting = give(alice, allowed_tools=["list"])
+        alice.delete(f"/data-shares/{lasting}")
+        assert check(anyone, grant, issued) == NOT_GRANTED  # not `revoked`
+
+    def test_of_a_grant_that_is_not_active_is_never_explained(self, alice, anyone, host_clock):
+        issued = add()
+        revoked, expired, foreign = give(alice), give(alice, expires_at=IN_A_MINUTE), give(alice, mcp_server_id="mail")
+        alice.delete(f"/data-shares/{revoked}")
+        host_clock.forward(minutes=1)
+        questions = [question(grant) for grant in (revoked, expired, foreign, UNKNOWN_ID)]
+        questions += [question(foreign, mcp_server_id="mail"), question(give(alice), mcp_server_id="mail")]
+        replies = [anyone.post("/data-shares/check", body, authorization=basic(issued)) for body in questions]
+        assert {(reply.status, reply.data["reason"], reply.data["grant_id"]) for reply in replies} == {
+            (200, *NOT_GRANTED)
+        }
+        assert len({reply.raw for reply in replies}) == 1
+
+    def test_of_a_revoked_grant_uses_no_other_grant(self, alice, anyone):
+        issued, revoked, grant = add(), give(alice), give(alice)
+        alice.delete(f"/data-shares/{revoked}")
+        assert check(anyone, grant, issued) == ("granted", grant)
+        assert check(anyone, revoked, issued) == NOT_GRANTED
+
+    def test_refuses_disabled_users(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        assert check(anyone, grant, issued) == ("granted", grant)
+        with db.write():
+            User.update(is_disabled=True).where(User.id == alice.user.id).execute()
+        assert check(anyone, grant, issued) == NOT_GRANTED
+
+    def test_needs_a_grant_with_a_secret_only(self, alice, bob, anyone):
+        issued, grant = add(), give(alice)
+        body = question(grant)
+        del body["grant_id"]
+        reply = anyone.post("/data-shares/check", body, authorization=basic(issued))
+        assert (*reply.error, reply.message) == (400, "invalid_body", "$.grant_id: required with a client secret")
+        assert alice.post("/data-shares/check", body).data["reason"] == "granted"
+        assert bob.post("/data-shares/check", question(grant)).data == {
+            "allowed": False,
+            "grant_id": None,
+            "reason": "not_granted",
+        }
+
+    def test_writes_nothing_and_waits_for_no_writer(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        with nothing_changes(), locked():
+            assert check(anyone, grant, issued) == ("granted", grant)
+
+    def test_reports_a_wrong_secret_before_the_body_is_read(self, alice, anyone):
+        issued = add()
+        wrong = [basic(IssuedSecret(issued.client_id, "cxm_wrong")), basic(IssuedSecret(UNKNOWN_ID, issued.secret))]
+        replies = [
+            anyone.post("/data-shares/check", raw=b"{", authorization=header)
+            for header in (*wrong, "basic !!", "BASIC x")
+        ]
+        assert {reply.error for reply in replies} == {WRONG}
+        assert {reply.headers["WWW-Authenticate"] for reply in replies} == {'Basic realm="data-shares"'}
+        ended = add()
+        McpClient.get_by_id(ended.client_id).revoke("operator")
+        assert anyone.post("/data-shares/check", {}, authorization=basic(ended)).error == WRONG
+        assert (
+            anyone.post("/data-shares/check", {}, authorization=f"Bearer {issued.secret}").error[1] == "invalid_token"
+        )
+
+    def test_counts_as_an_introspection(self, alice, anyone, monkeypatch):
+        monkeypatch.setattr(mcp_clients, "QUESTIONS_PER_MINUTE", 2)
+        issued, grant = add(), give(alice)
+        assert check(anyone, grant, issued) == ("granted", grant)
+        assert ask(anyone, grant, issued)["active"] is True
+        reply = anyone.post("/data-shares/check", question(grant), authorization=basic(issued))
+        assert (reply.error, reply.headers["Retry-After"]) == ((429, "rate_limited"), "60")
+        assert alice.post("/data-shares/check", question(grant)).status == 200
+
+    def test_is_in_the_request_log_with_the_client(self, alice, anyone, caplog):
+        issued, grant = add(), give(alice)
+        with caplog.at_level("INFO", "cx.requests"):
+            check(anyone, grant, issued)
+        assert issued.client_id in caplog.text
+        assert not [text for text in (grant, alice.user.id, issued.secret) if text in caplog.text]
+
+    def test_is_described_with_both_ways_of_authentication(self):
+        both = [{"bearer": []}, {"basic": []}]
+        described = openapi.document(operations())
+        secured = [one for path in described["paths"].values() for one in path.values() if one["security"] == both]
+        assert [one["operationId"] for one in secured] == ["check_data_share"]
+        assert set(described["components"]["securitySchemes"]) == {"bearer", "basic"}
+        plain = openapi.document(operations(documented_only=True))
+        assert set(plain["components"]["securitySchemes"]) == {"bearer"}
 
 
 def kinds() -> list[str]:

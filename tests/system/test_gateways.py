@@ -57,7 +57,11 @@ def test_documented_commands_and_a_library_ask_about_a_grant(gateway, monkeypatc
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
     variables, revoke = gateway
     found = answers(variables)
-    assert len(CURLS) == 2
+    assert len(CURLS) == 3
+    checked = found.pop(2)
+    assert checked["data"] == {"allowed": True, "grant_id": variables["GRANT"], "reason": "granted"}
     assert found == [{"active": True, "sub": found[0]["sub"], "scope": "read list"}] * 4
     assert revoke().status == 200
-    assert answers(variables) == [{"active": False}] * 4
+    found = answers(variables)
+    assert found.pop(2)["data"] == {"allowed": False, "grant_id": None, "reason": "not_granted"}
+    assert found == [{"active": False}] * 4
