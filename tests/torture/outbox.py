@@ -93,12 +93,12 @@ def send(server: Served, number: int, sent: list[str]) -> None:
     """Sends messages of a customer until the server does not respond."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         token = server.log_in(email(number))
-        connection = server.connect()
-        while True:
-            body = {"content": {"text": "Hello"}}
-            reply = send_request(connection, "POST", f"/api/v1/chats/{session_of(number)}/messages", body, token)
-            assert reply.status == 201, reply
-            sent.append(reply.data["id"])
+        path, body = f"/api/v1/chats/{session_of(number)}/messages", {"content": {"text": "Hello"}}
+        with contextlib.closing(server.connect()) as connection:
+            while True:
+                reply = send_request(connection, "POST", path, body, token)
+                assert reply.status == 201, reply
+                sent.append(reply.data["id"])
 
 
 def pending(data: Path) -> int:
