@@ -29,7 +29,7 @@
     history        samples of the last hour, for the charts of the console
     signing        signs and verifies tokens and cursors
     auth/          passwords, tokens, authorization codes, consent, throttling, CSRF
-    typing_signs   who is writing in a chat session
+    typing_indicators   who is writing in a chat session
     drafts         the replies that the assistant is writing
     updates        what has changed for a caller since a position
     console/       shared parts of the pages: layout, sign-in, cookies, messages

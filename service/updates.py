@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, db, drafts, typing_signs
+from service import clock, db, drafts, typing_indicators
 from service.api.event_stream import BEGIN, EventStream, event
 from service.auth import tokens
 from service.db import Query, compiled
@@ -25,7 +25,7 @@ from service.models.callers import Caller
 from service.models.receipts import changed_receipts
 from service.models.visibility import Scope, scopes_of, session_condition
 from service.signing import sign, verify
-from service.typing_signs import TypingSign
+from service.typing_indicators import TypingIndicator
 
 MARGIN = 5 * clock.SECOND  # a write takes no longer, because it waits no longer for a lock
 MAX_CHATS = 100  # chat sessions in one response
@@ -95,7 +95,7 @@ class UpdateStream(EventStream):
     def __init__(self, caller: Caller, after: str, describe: Describe = lambda caller, changes: changes) -> None:
         self._caller, self._position, self._describe = caller, after, describe
         self.caller, self.topics, self.until = caller.id, stream_topics(caller), caller.expires_at
-        self._signs = typing_signs.received.count
+        self._indicators = typing_indicators.received.count
         self._drafts = 0
         self.first = BEGIN + self._changes() + self._written()
 
@@ -106,9 +106,9 @@ class UpdateStream(EventStream):
 
     def _typing(self) -> bytes:
         """Return events about the others who have been writing since the last call."""
-        signs, self._signs = typing_signs.received.since(self._signs), typing_signs.received.count
-        seen = [sign for sign in signs if sign.is_shown_to(self._caller)]
-        return b"".join(event("typing", Typing(sign.chat_session_id, sign.sender_type)) for sign in seen)
+        self._indicators, found = typing_indicators.received.since(self._indicators)
+        shown = [indicator for indicator in found if indicator.is_shown_to(self._caller)]
+        return b"".join(event("typing", Typing(one.chat_session_id, one.sender_type)) for one in shown)
 
     def _written(self) -> bytes:
         """Return events with the drafts that have changed since the last call."""
@@ -143,7 +143,7 @@ def topics(caller: Caller) -> frozenset[str]:
 
 def stream_topics(caller: Caller) -> frozenset[str]:
     """Return the topics that wake the event streams of a caller."""
-    return topics(caller) | typing_signs.topics(caller) | drafts.topics(caller)
+    return topics(caller) | typing_indicators.topics(caller) | drafts.topics(caller)
 
 
 @contextmanager
@@ -182,13 +182,13 @@ def watch() -> Iterator[Callable[[], set[str]]]:
 def _receive(text: str) -> set[str]:
     """Keep a signal for the event streams of this process, and return its topics."""
     try:
-        signal = msgspec.json.decode(text, type=TypingSign | Draft)
+        signal = msgspec.json.decode(text, type=TypingIndicator | Draft)
     except msgspec.DecodeError:
         return set()  # of another version of the service
     if isinstance(signal, Draft):
         drafts.received.add(signal)
     else:
-        typing_signs.received.add(signal)
+        typing_indicators.received.add(signal)
     return signal.topics
 
 

@@ -153,21 +153,21 @@ function addOlder(page, navigation) {
 
 // Shows for some seconds that the other side is typing, or until its message arrives.
 const TYPING_SHOWN = 6_000; // milliseconds
-const TYPING_INTERVAL = 3_000; // between two signs of this user
-const typingSign = () => main.querySelector("[data-typing-sign]"); // only beside the composer of a new message
+const TYPING_INTERVAL = 3_000; // between two indicators of this user
+const typingIndicator = () => main.querySelector("[data-typing-indicator]"); // only beside the composer of a new message
 let typingTimer;
 
 addEventListener("typing", ({ detail }) => {
-  const types = typingSign()?.dataset.typingSign.split(" ");
+  const types = typingIndicator()?.dataset.typingIndicator.split(" ");
   if (detail.chat_session_id !== live.dataset.live || !types?.includes(detail.sender_type)) return;
-  typingSign().hidden = false;
+  typingIndicator().hidden = false;
   clearTimeout(typingTimer);
   typingTimer = setTimeout(hideTyping, TYPING_SHOWN);
 });
 
 function hideTyping() {
   clearTimeout(typingTimer);
-  if (typingSign()) typingSign().hidden = true;
+  if (typingIndicator()) typingIndicator().hidden = true;
 }
 
 // Tells the other side that this user is typing; not of private notes.

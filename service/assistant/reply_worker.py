@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from service import clock, db, typing_signs
+from service import clock, db, typing_indicators
 from service.assistant.client import TIMEOUT, AssistantError, Completion
 from service.assistant.instructions import messages_to_assistant
 from service.assistant.metering import LimitReached, MeteredAssistant, metered_assistant
@@ -94,7 +94,7 @@ def ask(
     functions: Sequence[Mapping[str, object]] = (),
 ) -> Completion:
     """Returns the reply of the assistant, while its bot is shown as typing. Raises AssistantError."""
-    with typing_signs.of_bot(question.session):
+    with typing_indicators.of_bot(question.session):
         return assistant.complete(
             question.session,
             SERVICE,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from service import clock, typing_signs
+from service import clock, typing_indicators
 from service.api.operations import Routes
 from service.api.parameter_types import Cursor
 from service.assistant import suggestions
@@ -99,7 +99,7 @@ class ReadUpTo(Struct):
 
 
 class Shown(Struct):
-    """Whether the others see the sign; not if you hide it, or if the chat session is archived."""
+    """Whether the others see the indicator; not if you hide it, or if the chat session is archived."""
 
     shown: bool
 
@@ -173,7 +173,7 @@ def mark_chat_session_read(caller: Caller, session: ChatSession, body: ReadUpTo)
 @routes.post("/chats/{id}/typing", statuses=(200, 400, 401, 403, 404), extension=True, runs="read")
 def show_typing(caller: Caller, session: ChatSession) -> Shown:
     """Show the others in a chat session for six seconds that you are writing."""
-    return Shown(typing_signs.show(caller, session))
+    return Shown(typing_indicators.show(caller, session))
 
 
 @routes.get("/chats/{id}/context", statuses=(200, 400, 401, 403, 404), extension=True, runs="slow")

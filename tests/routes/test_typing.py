@@ -1,4 +1,4 @@
-"""Typing signs: who sees that a user is writing, for how long, and through which processes they pass."""
+"""Typing indicators: who sees that a user is writing, for how long, and through which processes they pass."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service import db, typing_signs, updates
+from service import db, typing_indicators, updates
 from service.auth.tokens import authenticate
 from service.models import ChatSession
 from tests.support.client import Client
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.database
 
 
 @pytest.fixture(autouse=True)
-def _forget_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typing_signs, "_last_sent", {})
+def _forget_indicators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typing_indicators, "_last_sent", {})
 
 
-MARKER = '["typing","marker","user","","",""]'  # a sign that no customer and no agent sees
+MARKER = '["typing","marker","user","","",""]'  # an indicator that no customer and no agent sees
 
 
-def is_sign(event: Event) -> bool:
+def is_indicator(event: Event) -> bool:
     return event.name == "typing" and event.data["chat_session_id"] != "marker"
 
 
@@ -40,10 +40,12 @@ class Listeners:
         }
 
     def topics(self) -> set[str]:
-        """The topics of the signs so far. PostgreSQL passes them on in order, but not at once."""
-        topics, before = set[str](), typing_signs.received.count
+        """The topics of the indicators so far. PostgreSQL passes them on in order, but not at once."""
+        topics, before = set[str](), typing_indicators.received.count
         db.send_signal(MARKER)
-        while not any(sign.chat_session_id == "marker" for sign in typing_signs.received.since(before)):
+        while not any(
+            indicator.chat_session_id == "marker" for indicator in typing_indicators.received.since(before)[1]
+        ):
             topics |= self.poll()
         return topics
 
@@ -52,7 +54,7 @@ class Listeners:
         topics = self.topics()
         woken = {name: stream for name, stream in self.streams.items() if stream.topics & topics}
         found = {name: list(EventParser().feed(stream.read())) for name, stream in woken.items()}
-        return {name: [event for event in events if is_sign(event)] for name, events in found.items()}
+        return {name: [event for event in events if is_indicator(event)] for name, events in found.items()}
 
     def names(self) -> list[str]:
         """The users who received one event each."""
@@ -114,7 +116,7 @@ def test_a_sign_wakes_no_long_poll(alice: Client, agent: Client, session: ChatSe
     )
 
 
-def test_users_who_hide_it_show_no_sign_but_see_those_of_others(
+def test_users_who_hide_it_show_no_indicator_but_see_those_of_others(
     alice: Client, agent: Client, session: ChatSession, listeners: Listeners
 ) -> None:
     alice.patch("/users/me/settings", {"privacy": {"show_typing_indicator": False}})
@@ -124,7 +126,7 @@ def test_users_who_hide_it_show_no_sign_but_see_those_of_others(
     assert listeners.names() == ["admin", "alice"]
 
 
-def test_an_archived_session_has_no_signs(alice: Client, session: ChatSession, listeners: Listeners) -> None:
+def test_an_archived_session_has_no_indicators(alice: Client, session: ChatSession, listeners: Listeners) -> None:
     alice.post(f"/chats/{session.id}/archive")
     listeners.received()
     assert not show(alice, session)
@@ -142,9 +144,9 @@ def test_access_is_determined_again_for_every_sign(
 def test_a_thinking_assistant_is_the_bot_that_writes(
     session: ChatSession, listeners: Listeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(typing_signs, "BOT_INTERVAL", 0.01)
-    monkeypatch.setattr(typing_signs, "MIN_INTERVAL", 0.0)
-    with typing_signs.of_bot(session):
+    monkeypatch.setattr(typing_indicators, "BOT_INTERVAL", 0.01)
+    monkeypatch.setattr(typing_indicators, "MIN_INTERVAL", 0.0)
+    with typing_indicators.of_bot(session):
         found: list[Event] = []
         while len(found) < 2:  # again and again
             found += listeners.received().get("alice", [])

@@ -1,4 +1,4 @@
-"""Receipts and typing signs in two real browsers, of staff and of a customer."""
+"""Receipts and typing indicators in two real browsers, of staff and of a customer."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def open_chat(visit: Callable[..., Visit], name: str, *options: object) -> Visit:
     """Sign a user in and open a chat of Alice."""
     visitor = visit(*options)
-    visitor.expected = ("401",)  # the sign-in page
+    visitor.expected = ("401",)  # the indicator-in page
     page = visitor.open(f"/console/chats/{sample_data.BUSY}")
     page.get_by_label("E-mail address").fill(sample_data.EMAILS[name])
     page.get_by_label("Password").fill(PASSWORD)
@@ -60,38 +60,38 @@ def test_staff_see_what_the_customer_has_received_and_read(visit: Callable[..., 
     staff.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
 
 
-def type_until_shown(writer: Visit, sign: Locator) -> None:
-    """Type until a sign is shown: the first keys may come shortly after an earlier sign."""
+def type_until_shown(writer: Visit, indicator: Locator) -> None:
+    """Type until an indicator is shown: the first keys may come shortly after an earlier indicator."""
     for _ in range(100):
         writer.page.locator("textarea[name=text]").press_sequentially("a")
         with contextlib.suppress(AssertionError):
-            expect(sign).to_be_visible(timeout=200)
+            expect(indicator).to_be_visible(timeout=200)
             return
-    raise AssertionError("no typing sign is shown")
+    raise AssertionError("no typing indicator is shown")
 
 
 def test_each_side_sees_that_the_other_is_typing(visit: Callable[..., Visit]) -> None:
     staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice", DARK, NARROW)
     for writer, reader, name in ((customer, staff, "Alice"), (staff, customer, "Shop")):
-        sign = reader.page.locator("[data-typing-sign]")
-        expect(sign).to_be_hidden()
-        type_until_shown(writer, sign)
-        expect(sign).to_have_text(f"{name} is typing …")
-        expect(sign).to_be_in_viewport()
-        expect(writer.page.locator("[data-typing-sign]")).to_be_hidden()
+        indicator = reader.page.locator("[data-typing-indicator]")
+        expect(indicator).to_be_hidden()
+        type_until_shown(writer, indicator)
+        expect(indicator).to_have_text(f"{name} is typing …")
+        expect(indicator).to_be_in_viewport()
+        expect(writer.page.locator("[data-typing-indicator]")).to_be_hidden()
         reader.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
         writer.page.locator("textarea[name=text]").press("Enter")
-        expect(sign).to_be_hidden()
+        expect(indicator).to_be_hidden()
 
 
-def test_typing_sign_ends_by_itself(visit: Callable[..., Visit]) -> None:
+def test_typing_indicator_ends_by_itself(visit: Callable[..., Visit]) -> None:
     staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice")
-    sign = staff.page.locator("[data-typing-sign]")
-    type_until_shown(customer, sign)
-    expect(sign).to_be_hidden()
+    indicator = staff.page.locator("[data-typing-indicator]")
+    type_until_shown(customer, indicator)
+    expect(indicator).to_be_hidden()
 
 
-def test_private_notes_send_no_typing_sign(visit: Callable[..., Visit]) -> None:
+def test_private_notes_send_no_typing_indicator(visit: Callable[..., Visit]) -> None:
     staff = open_chat(visit, "agent")
     requested: list[str] = []
     staff.page.on("request", lambda request: requested.append(request.post_data or ""))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, db, pictures, typing_signs, updates
+from service import clock, db, pictures, typing_indicators, updates
 from service.api.operations import KIB, Routes
 from service.api.parameter_types import BINARY, Cursor, File, FileContent, HtmlPage, Redirect, RequestInfo, Upload
 from service.assistant import suggestions
@@ -424,7 +424,7 @@ def _hand_over(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[st
 
 
 def _show_typing(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
-    typing_signs.show(caller, session)
+    typing_indicators.show(caller, session)
     return "", "end"
 
 

@@ -1,4 +1,4 @@
-"""Typing signs: who is writing in a chat session. They are in memory only, and clients show them for a few seconds."""
+"""Typing indicators: who is writing in a chat session. They are in memory only, and shown for a few seconds."""
 
 import contextlib
 import threading
@@ -14,13 +14,13 @@ from service import db
 from service.models import ChatSession
 from service.models.callers import Caller
 
-EXPIRY = 6  # seconds for which clients show a sign
-MIN_INTERVAL = 2.0  # seconds between two signs of a sender in a chat session; others in between have no effect
-BOT_INTERVAL = 4.0  # seconds between the signs of a bot
-MAX_SENDERS = 10_000  # whose last sign is remembered
+EXPIRY = 6  # seconds for which clients show an indicator
+MIN_INTERVAL = 2.0  # seconds between two indicators of a sender in a chat session; others in between have no effect
+BOT_INTERVAL = 4.0  # seconds between the indicators of a bot
+MAX_SENDERS = 10_000  # whose last indicator is remembered
 
 
-class TypingSign(Struct, array_like=True, frozen=True, tag="typing"):
+class TypingIndicator(Struct, array_like=True, frozen=True, tag="typing"):
     """A user or bot is writing in a chat session."""
 
     chat_session_id: str
@@ -34,33 +34,34 @@ class TypingSign(Struct, array_like=True, frozen=True, tag="typing"):
         return {f"typing user {self.customer_id}", f"typing app {self.app_id}", "typing admin"}
 
     def is_shown_to(self, caller: Caller) -> bool:
-        """Return whether a caller sees the sign: the customer and the staff, except the sender."""
+        """Return whether a caller sees the indicator: the customer and the staff, except the sender."""
         return caller.id != self.sender_id and (caller.id == self.customer_id or caller.is_staff(self.app_id))
 
 
-class ReceivedSigns:
-    """The newest signs that this process has received, each with a number."""
+class ReceivedIndicators:
+    """The newest indicators that this process has received, each with a number."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._newest: deque[tuple[int, TypingSign]] = deque(maxlen=256)
+        self._newest: deque[tuple[int, TypingIndicator]] = deque(maxlen=256)
 
-    def add(self, sign: TypingSign) -> None:
+    def add(self, indicator: TypingIndicator) -> None:
         self.count += 1
-        self._newest.append((self.count, sign))
+        self._newest.append((self.count, indicator))
 
-    def since(self, count: int) -> list[TypingSign]:
-        """Return the signs after the first `count`."""
-        return [sign for number, sign in self._newest if number > count]
+    def since(self, count: int) -> tuple[int, list[TypingIndicator]]:
+        """Return the new count, and the indicators after the first `count`."""
+        newest = list(self._newest)  # a copy, because other threads add to it
+        return max([count, *(number for number, _ in newest)]), [one for number, one in newest if number > count]
 
 
-received = ReceivedSigns()
+received = ReceivedIndicators()
 _last_sent: dict[tuple[str, str], float] = {}
 _lock = threading.Lock()
 
 
 def topics(caller: Caller) -> set[str]:
-    """Return the topics of the signs that a caller may see."""
+    """Return the topics of the indicators that a caller may see."""
     staff = {"admin": {"typing admin"}, "agent": {f"typing app {caller.app_id}"}}.get(caller.role, set())
     return {f"typing user {caller.id}"} | staff
 
@@ -70,19 +71,19 @@ def show(caller: Caller, session: ChatSession) -> bool:
     if not caller.shows_typing or session.status == "archived":
         return False
     sender_type: Literal["user", "agent"] = "user" if caller.id == session.user_id else "agent"
-    _send(TypingSign(session.id, sender_type, caller.id, session.user_id, session.app_id))
+    _send(TypingIndicator(session.id, sender_type, caller.id, session.user_id, session.app_id))
     return True
 
 
 @contextlib.contextmanager
 def of_bot(session: ChatSession) -> Iterator[None]:
     """Show that the bot of a chat session is writing, until the end of the block."""
-    sign = TypingSign(session.id, "bot", session.bot_id, session.user_id, session.app_id)
+    indicator = TypingIndicator(session.id, "bot", session.bot_id, session.user_id, session.app_id)
     is_over = threading.Event()
 
     def repeat() -> None:
         while not is_over.is_set():
-            db.read_or(None, lambda: _send(sign))
+            db.read_or(None, lambda: _send(indicator))
             is_over.wait(BOT_INTERVAL)
         db.close_database()
 
@@ -95,13 +96,13 @@ def of_bot(session: ChatSession) -> Iterator[None]:
         thread.join()
 
 
-def _send(sign: TypingSign) -> None:
-    """Send a sign to all processes, unless the same was sent just before."""
-    key, now = (sign.chat_session_id, sign.sender_id), time.monotonic()
+def _send(indicator: TypingIndicator) -> None:
+    """Send an indicator to all processes, unless the same was sent just before."""
+    key, now = (indicator.chat_session_id, indicator.sender_id), time.monotonic()
     with _lock:
         if now - _last_sent.get(key, 0.0) < MIN_INTERVAL:
             return
         if len(_last_sent) >= MAX_SENDERS:
             _last_sent.clear()
         _last_sent[key] = now
-    db.send_signal(msgspec.json.encode(sign).decode())
+    db.send_signal(msgspec.json.encode(indicator).decode())
