@@ -75,9 +75,9 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
 
 def manage(flags: argparse.Namespace, settings: Settings) -> None:
     """Runs an action on the credentials of MCP servers, which needs the database; the other actions do without."""
-    from service.commands import mcp_clients
+    from service.commands import server_credentials
 
-    mcp_clients.ACTIONS[flags.act](flags, settings)
+    server_credentials.ACTIONS[flags.act](flags, settings)
 
 
 def log_in(service: Service, flags: argparse.Namespace) -> None:

@@ -35,7 +35,8 @@ def open_database(settings: Settings, *, create: bool = False) -> None:
 def existing(table: type[Row], id: str) -> Row:
     row = table.find(read_uuid(id))
     if row is None:
-        raise Stop(f"no such {table._meta.table_name}: {id}")
+        kind = table._meta.table_name.replace("_", " ")
+        raise Stop(f"no such {kind}: {id}")
     return row
 
 

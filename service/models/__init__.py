@@ -28,7 +28,6 @@ from service.models.feedback_screenshots import FeedbackScreenshot
 from service.models.idempotency_keys import IdempotencyKey
 from service.models.inbox import ReadMarker
 from service.models.logins import LoginAttempt, LoginSession
-from service.models.mcp_clients import McpClient
 from service.models.message_images import MessageImage
 from service.models.messages import Message
 from service.models.notifications import Notification
@@ -36,6 +35,7 @@ from service.models.push_subscriptions import PushKey, PushSubscription
 from service.models.push_topics import PushTopic
 from service.models.ratings import ChatRating
 from service.models.reply_queue import PendingReply
+from service.models.server_credentials import ServerCredential
 from service.models.signing_keys import SigningKey
 from service.models.stored_mails import StoredMail
 from service.models.users import User
@@ -67,7 +67,7 @@ __all__ = [
     "IdempotencyKey",
     "LoginAttempt",
     "LoginSession",
-    "McpClient",
+    "ServerCredential",
     "Message",
     "MessageImage",
     "Notification",
@@ -125,6 +125,6 @@ TABLES: tuple[type[Table], ...] = (
     Announcement,
     EndedWebhook,
     AssistantUsage,
-    McpClient,
+    ServerCredential,
     AuditLog,
 )

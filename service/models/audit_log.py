@@ -78,9 +78,9 @@ Kind = Literal[
     "push_browser_removed",
     "webhook_ended",
     "webhook_enabled",
-    "mcp_client_added",
-    "mcp_client_rotated",
-    "mcp_client_revoked",
+    "server_credential_added",
+    "server_credential_rotated",
+    "server_credential_revoked",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 MISUSES: tuple[Kind, ...] = ("refresh_token_reused", "code_reused")  # of copied tokens; they end the login session

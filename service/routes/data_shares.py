@@ -7,10 +7,10 @@ from msgspec import Meta, Raw, Struct
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Form, OAuthBody, RequestInfo
 from service.api.schemas import BodyColumns
-from service.auth import introspection, mcp_clients
+from service.auth import introspection, server_credentials
 from service.errors import ConversationNotFound, GrantLimitReached, InvalidBody, InvalidClientSecret
 from service.fields import AnyUuid, Uuid
-from service.models import DataShare, McpClient
+from service.models import DataShare, ServerCredential
 from service.models.callers import Caller
 from service.models.data_shares import Verdict
 from service.types import JsonObject
@@ -88,14 +88,14 @@ def revoke_data_share(caller: Caller, grant: DataShare) -> Annotated[Raw, DataSh
     statuses=(200, 400, 401),
     extension=True,
     scope="data-shares:read",
-    basic=mcp_clients.authenticate,
+    basic=server_credentials.authenticate,
     errors=(InvalidClientSecret,),
     example={"mcp_server_id": "weather.demo.example", "tool": "forecast"},
     runs="read",
 )
-def check_data_share(caller: Caller | McpClient, body: Use) -> Verdict:
+def check_data_share(caller: Caller | ServerCredential, body: Use) -> Verdict:
     """Check whether an MCP server may use a tool on your behalf; for gateways, with a client secret, too."""
-    if isinstance(caller, McpClient):
+    if isinstance(caller, ServerCredential):
         if body.grant_id is None:
             raise InvalidBody("$.grant_id: required with a client secret")
         return caller.check_access(body.grant_id, body.mcp_server_id, body.tool, body.conversation_id)
@@ -115,6 +115,6 @@ def check_data_share(caller: Caller | McpClient, body: Use) -> Verdict:
 )
 def introspect_data_share(body: IntrospectionRequest, request_info: RequestInfo) -> IntrospectionAnswer:
     """Get the state of a grant to your MCP server; for gateways and servers with a client secret (RFC 7662)."""
-    client = mcp_clients.authenticate(request_info.authorization, body.client_id, body.client_secret)
+    client = server_credentials.authenticate(request_info.authorization, body.client_id, body.client_secret)
     found = introspection.introspect(client.mcp_server_id, body.token)
     return IntrospectionAnswer(True, *found) if found else IntrospectionAnswer(False)

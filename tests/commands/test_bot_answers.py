@@ -157,7 +157,7 @@ def test_answers_can_be_added_and_deleted(cx: Command, bot: str) -> None:
     assert cx("answer", "list", "--bot", bot).output == f"{added}  en     Why?\n"
     assert cx("answer", "delete", added) == Outcome(0, "", "")
     assert cx("answer", "list", "--bot", bot) == Outcome(0, "", "")
-    assert error_line(cx("answer", "delete", added)) == f"no such bot_answer: {added}"
+    assert error_line(cx("answer", "delete", added)) == f"no such bot answer: {added}"
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("add", "Why?", "Because."), ("import", "-")], ids=" ".join)

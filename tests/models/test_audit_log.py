@@ -586,7 +586,9 @@ class TestActions:
         elsewhere |= {"push_topic_renewed", "push_topic_ended"}  # tests/outbox/test_ntfy.py
         elsewhere |= {"push_browser_added", "push_browser_removed"}  # tests/outbox/test_web_push.py
         elsewhere |= {"webhook_ended", "webhook_enabled"}  # tests/outbox/test_webhooks.py
-        elsewhere |= {f"mcp_client_{act}" for act in ("added", "rotated", "revoked")}  # routes/test_introspection.py
+        elsewhere |= {
+            f"server_credential_{act}" for act in ("added", "rotated", "revoked")
+        }  # routes/test_introspection.py
         assert {kind for kind, _ in ACTIONS.values()} == set(KINDS) - tested_below - elsewhere
 
     def test_include_the_replacement_of_a_login_session_of_an_install(self, scene: Scene) -> None:

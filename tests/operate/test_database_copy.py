@@ -38,13 +38,13 @@ from service.models import (
     IdempotencyKey,
     LoginAttempt,
     LoginSession,
-    McpClient,
     Message,
     PendingReply,
     PushKey,
     PushSubscription,
     PushTopic,
     ReadMarker,
+    ServerCredential,
     StoredBranding,
     StoredMail,
     User,
@@ -115,7 +115,7 @@ def fill(where: str, folder: Path) -> None:
     PushKey.ensure()
     browser = {"endpoint": "https://push.example", "p256dh": "k", "auth": "s", "login_session_id": "l"}
     PushSubscription.create(user_id=sample_data.ALICE, **browser)
-    McpClient.create(name="Gateway", mcp_server_id="files", secret_digest="d", previous_digest="")
+    ServerCredential.create(name="Gateway", mcp_server_id="files", secret_digest="d", previous_digest="")
     EndedWebhook.create(url="https://hooks.example")
     Delivery.create(channel="email", kind="login", user_id=sample_data.ALICE, due_at=clock.now())
     StoredMail.create(user_id=sample_data.ALICE, address="alice@example.com", subject="Hello", content="Hello")

@@ -9,9 +9,9 @@ import pytest
 
 from service import clock, db
 from service.api import openapi
-from service.auth import mcp_clients
-from service.models import AuditLog, ChatSession, McpClient, User
-from service.models.mcp_clients import IssuedSecret
+from service.auth import server_credentials
+from service.models import AuditLog, ChatSession, ServerCredential, User
+from service.models.server_credentials import IssuedSecret
 from service.routes import operations
 from tests.support.client import Client, Reply
 from tests.support.faults import locked
@@ -34,7 +34,7 @@ def give(client: Client, **members: Any) -> str:
 
 def add(server: str = "files") -> IssuedSecret:
     """Adds a credential."""
-    return McpClient.add({"name": "A gateway", "mcp_server_id": server}, "operator")
+    return ServerCredential.add({"name": "A gateway", "mcp_server_id": server}, "operator")
 
 
 def basic(issued: IssuedSecret) -> str:
@@ -158,22 +158,22 @@ class TestTheCredential:
 
     def test_is_stored_as_a_digest(self, alice):
         issued = add()
-        assert issued.secret.removeprefix("cxm_") not in json.dumps(stored(McpClient), default=str)
-        (client,) = McpClient.select()
+        assert issued.secret.removeprefix("cxm_") not in json.dumps(stored(ServerCredential), default=str)
+        (client,) = ServerCredential.select()
         assert len(client.secret_digest) == 64
 
     def test_ends_when_it_is_revoked(self, alice, anyone):
         issued, grant = add(), give(alice)
-        client = McpClient.get_by_id(issued.client_id)
+        client = ServerCredential.get_by_id(issued.client_id)
         for _ in range(2):
             client.revoke("operator")
             assert error(send(anyone, grant, basic(issued))) == WRONG
         assert client.rotate("operator") is None
-        assert kinds() == ["mcp_client_added", "mcp_client_revoked"]
+        assert kinds() == ["server_credential_added", "server_credential_revoked"]
 
     def test_has_two_secrets_for_a_day_after_a_rotation(self, alice, anyone, host_clock):
         first, grant = add(), give(alice)
-        client = McpClient.get_by_id(first.client_id)
+        client = ServerCredential.get_by_id(first.client_id)
         second = client.rotate("operator")
         assert ask(anyone, grant, first) == ask(anyone, grant, second)
         host_clock.forward(hours=24)
@@ -182,12 +182,12 @@ class TestTheCredential:
         third = client.rotate("operator", at_once=True)
         assert error(send(anyone, grant, basic(second))) == WRONG
         assert ask(anyone, grant, third)["active"] is True
-        assert kinds() == ["mcp_client_added", "mcp_client_rotated", "mcp_client_rotated"]
+        assert kinds() == ["server_credential_added", "server_credential_rotated", "server_credential_rotated"]
 
 
 class TestTheLimit:
     def test_is_for_each_client_and_minute(self, alice, anyone, host_clock, monkeypatch):
-        monkeypatch.setattr(mcp_clients, "QUESTIONS_PER_MINUTE", 2)
+        monkeypatch.setattr(server_credentials, "QUESTIONS_PER_MINUTE", 2)
         first, second, grant = add(), add(), give(alice)
         assert [send(anyone, grant, basic(first)).status for _ in range(3)] == [200, 200, 429]
         reply = send(anyone, grant, basic(first))
@@ -294,14 +294,14 @@ class TestACheck:
         assert {reply.error for reply in replies} == {WRONG}
         assert {reply.headers["WWW-Authenticate"] for reply in replies} == {'Basic realm="data-shares"'}
         ended = add()
-        McpClient.get_by_id(ended.client_id).revoke("operator")
+        ServerCredential.get_by_id(ended.client_id).revoke("operator")
         assert anyone.post("/data-shares/check", {}, authorization=basic(ended)).error == WRONG
         assert (
             anyone.post("/data-shares/check", {}, authorization=f"Bearer {issued.secret}").error[1] == "invalid_token"
         )
 
     def test_counts_as_an_introspection(self, alice, anyone, monkeypatch):
-        monkeypatch.setattr(mcp_clients, "QUESTIONS_PER_MINUTE", 2)
+        monkeypatch.setattr(server_credentials, "QUESTIONS_PER_MINUTE", 2)
         issued, grant = add(), give(alice)
         assert check(anyone, grant, issued) == ("granted", grant)
         assert ask(anyone, grant, issued)["active"] is True
@@ -328,6 +328,8 @@ class TestACheck:
 
 def kinds() -> list[str]:
     """Returns the kinds of the entries of the audit log about credentials, and checks that they contain no secret."""
-    found = [entry for entry in AuditLog.select().order_by(AuditLog.position) if entry.kind.startswith("mcp_client")]
+    found = [
+        entry for entry in AuditLog.select().order_by(AuditLog.position) if entry.kind.startswith("server_credential")
+    ]
     assert {entry.details for entry in found} == {'{"server":"files"}'}
     return [entry.kind for entry in found]

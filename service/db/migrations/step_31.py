@@ -1,7 +1,7 @@
 """Step 31: the credentials of MCP servers and gateways."""
 
 STATEMENTS = (
-    """CREATE TABLE mcp_client (
+    """CREATE TABLE server_credential (
         id TEXT NOT NULL PRIMARY KEY,
         name TEXT NOT NULL,
         mcp_server_id TEXT NOT NULL,

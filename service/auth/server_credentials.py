@@ -6,7 +6,7 @@ from urllib.parse import unquote_plus
 
 from service import clock
 from service.errors import InvalidClientSecret, RateLimited
-from service.models.mcp_clients import McpClient
+from service.models.server_credentials import ServerCredential
 
 QUESTIONS_PER_MINUTE = 6_000  # of a client, in each process; in memory, because a question must not wait for a write
 
@@ -14,7 +14,7 @@ _asked: dict[str, tuple[int, int]] = {}  # minute and number of questions in it,
 _counting = threading.Lock()
 
 
-def authenticate(authorization: str, client_id: str = "", client_secret: str = "") -> McpClient:
+def authenticate(authorization: str, client_id: str = "", client_secret: str = "") -> ServerCredential:
     """Return the client of an `Authorization` header (Basic) or of two parameters, and count its question.
 
     Raises InvalidClientSecret, the same for every cause, or RateLimited.
@@ -24,7 +24,7 @@ def authenticate(authorization: str, client_id: str = "", client_secret: str = "
             if client_id or client_secret:
                 raise ValueError("two ways of authentication")
             client_id, client_secret = _read_basic(authorization)
-        client = McpClient.find(clock.read_uuid(client_id))
+        client = ServerCredential.find(clock.read_uuid(client_id))
     except ValueError:
         raise InvalidClientSecret from None
     if client is None or not client.has_secret(client_secret):

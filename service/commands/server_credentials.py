@@ -6,9 +6,9 @@ import sys
 from service.commands import Stop
 from service.commands.rows import existing, open_database, print_row, read_columns
 from service.escape import clean
-from service.models import McpClient
+from service.models import ServerCredential
 from service.models.audit_log import OPERATOR
-from service.models.mcp_clients import NEW_CLIENT, IssuedSecret
+from service.models.server_credentials import NEW_CLIENT, IssuedSecret
 from service.settings import Settings
 
 
@@ -16,13 +16,13 @@ def add(flags: argparse.Namespace, settings: Settings) -> None:
     """Adds a credential, and prints its identifier and secret."""
     columns = read_columns(flags, NEW_CLIENT)
     open_database(settings)
-    _print_secret(McpClient.add(columns, OPERATOR))
+    _print_secret(ServerCredential.add(columns, OPERATOR))
 
 
 def show(flags: argparse.Namespace, settings: Settings) -> None:
     """Prints one line per credential."""
     open_database(settings)
-    for client in McpClient.select().order_by(McpClient.created_at, McpClient.id):
+    for client in ServerCredential.select().order_by(ServerCredential.created_at, ServerCredential.id):
         state = f"revoked {client.revoked_at}" if client.revoked_at else "active"
         print_row(flags, client.rendered(), f"{state}  {client.mcp_server_id}  {client.name}")
 
@@ -30,7 +30,7 @@ def show(flags: argparse.Namespace, settings: Settings) -> None:
 def rotate(flags: argparse.Namespace, settings: Settings) -> None:
     """Replaces the secret of a credential, and prints the new one."""
     open_database(settings)
-    issued = existing(McpClient, flags.id).rotate(OPERATOR, at_once=flags.at_once)
+    issued = existing(ServerCredential, flags.id).rotate(OPERATOR, at_once=flags.at_once)
     if issued is None:
         raise Stop(f"this client is revoked: {clean(flags.id)}")
     _print_secret(issued)
@@ -39,7 +39,7 @@ def rotate(flags: argparse.Namespace, settings: Settings) -> None:
 def revoke(flags: argparse.Namespace, settings: Settings) -> None:
     """Revokes a credential."""
     open_database(settings)
-    existing(McpClient, flags.id).revoke(OPERATOR)
+    existing(ServerCredential, flags.id).revoke(OPERATOR)
 
 
 ACTIONS = {"add": add, "list": show, "rotate": rotate, "revoke": revoke}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.models import McpClient
+from service.models import ServerCredential
 from tests.support.command_line import Outcome, error_line
 
 pytestmark = pytest.mark.database
@@ -34,9 +34,13 @@ def test_a_client_is_added_rotated_and_revoked(cx: Command) -> None:
     assert first not in cx("client", "list").output
     rotated, second = secret_of(cx("client", "rotate", id))
     assert rotated == id
-    assert [McpClient.get_by_id(id).has_secret(secret) for secret in (first, second)] == [True, True]
+    assert [ServerCredential.get_by_id(id).has_secret(secret) for secret in (first, second)] == [True, True]
     _, third = secret_of(cx("client", "rotate", id, "--at-once"))
-    assert [McpClient.get_by_id(id).has_secret(secret) for secret in (first, second, third)] == [False, False, True]
+    assert [ServerCredential.get_by_id(id).has_secret(secret) for secret in (first, second, third)] == [
+        False,
+        False,
+        True,
+    ]
     for _ in range(2):
         assert cx("client", "revoke", id).status == 0
     assert listed(cx)[0]["revoked_at"]
@@ -54,4 +58,6 @@ def test_name_and_server_are_required(cx: Command, arguments: tuple[str, ...]) -
 def test_an_unknown_client_is_an_error(cx: Command) -> None:
     assert cx("migrate").status == 0
     for action in ("rotate", "revoke"):
-        assert error_line(cx("client", action, "00000000-0000-4000-8000-000000000000")).startswith("no such mcp_client")
+        assert error_line(cx("client", action, "00000000-0000-4000-8000-000000000000")).startswith(
+            "no such server credential"
+        )

@@ -23,7 +23,7 @@ class IssuedSecret(NamedTuple):
     secret: str
 
 
-class McpClient(Table):
+class ServerCredential(Table):
     """The credential of an MCP server, or of a gateway in front of it."""
 
     id = Identifier(primary_key=True, default=clock.uuid)
@@ -42,29 +42,29 @@ class McpClient(Table):
         client = cls(secret_digest=_digest(secret), **columns)
         with write(client.id):
             client.save(force_insert=True)
-            client._record("mcp_client_added", actor_id)
+            client._record("server_credential_added", actor_id)
         return IssuedSecret(client.id, secret)
 
     def rotate(self, actor_id: str, *, at_once: bool = False) -> IssuedSecret | None:
         """Replace the secret; the previous one remains valid for OVERLAP, unless `at_once`. None if it is revoked."""
         secret = _new_secret()
         with write(self.id):
-            client = McpClient.get_by_id(self.id)
+            client = ServerCredential.get_by_id(self.id)
             if client.revoked_at:
                 return None
             client.previous_digest = "" if at_once else client.secret_digest
             client.previous_expires_at = None if at_once else clock.timestamp(clock.now() + OVERLAP)
             client.secret_digest = _digest(secret)
             client.save()
-            client._record("mcp_client_rotated", actor_id)
+            client._record("server_credential_rotated", actor_id)
         return IssuedSecret(self.id, secret)
 
     def revoke(self, actor_id: str) -> None:
         """Revoke the credential, for ever. Has no effect if it is revoked already."""
         with write(self.id):
-            unrevoked = (McpClient.id == self.id) & McpClient.revoked_at.is_null()
-            if McpClient.update(revoked_at=clock.timestamp()).where(unrevoked).execute():
-                self._record("mcp_client_revoked", actor_id)
+            unrevoked = (ServerCredential.id == self.id) & ServerCredential.revoked_at.is_null()
+            if ServerCredential.update(revoked_at=clock.timestamp()).where(unrevoked).execute():
+                self._record("server_credential_revoked", actor_id)
 
     def has_secret(self, secret: str) -> bool:
         """Return whether a secret is valid: the current one, or the previous one during OVERLAP."""
@@ -96,7 +96,7 @@ class McpClient(Table):
         AuditLog.record(kind, actor_id, self.id, server=self.mcp_server_id)
 
 
-NEW_CLIENT = BodyColumns(McpClient, "name", "mcp_server_id")
+NEW_CLIENT = BodyColumns(ServerCredential, "name", "mcp_server_id")
 """The columns that the operator sets."""
 
 
