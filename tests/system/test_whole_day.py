@@ -92,6 +92,7 @@ class Day:
     def expect_success(self, page: Page, text: str) -> None:
         """Expect a message of success, inside the conversation if there is one."""
         expect(page.locator(".toast.success")).to_have_text(self.text(text))
+        page.wait_for_load_state()  # the places depend on the style sheet
         toast, beside = (
             page.locator(name).last.bounding_box() for name in (".toast.success", "main#main, .conversation")
         )
