@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def open_chat(visit: Callable[..., Visit], name: str, *options: object) -> Visit:
     """Sign a user in and open a chat of Alice."""
     visitor = visit(*options)
-    visitor.expected = ("401",)  # the indicator-in page
+    visitor.expected = ("401",)  # the sign-in page
     page = visitor.open(f"/console/chats/{sample_data.BUSY}")
     page.get_by_label("E-mail address").fill(sample_data.EMAILS[name])
     page.get_by_label("Password").fill(PASSWORD)
