@@ -29,6 +29,7 @@
     history        samples of the last hour, for the charts of the console
     signing        signs and verifies tokens and cursors
     auth/          passwords, tokens, authorization codes, consent, throttling, CSRF
+    chat_signals   what the event streams of those who see a chat session show, in memory only
     typing_indicators   who is writing in a chat session
     drafts         the replies that the assistant is writing
     updates        what has changed for a caller since a position

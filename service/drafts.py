@@ -5,11 +5,10 @@ import time
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from service import db
+from service.chat_signals import ChatSignal
 from service.models import ChatSession
-from service.models.callers import Caller
 
 MIN_INTERVAL = 0.2  # seconds between two texts of a draft
 EXPIRY = 15.0  # seconds after the last text, because the process of a draft may have died
@@ -19,23 +18,12 @@ MAX_DRAFTS = 256  # that a process remembers
 DraftStatus = Literal["writing", "stored", "withdrawn"]
 
 
-class Draft(Struct, array_like=True, frozen=True, tag="draft"):
+class Draft(ChatSignal, array_like=True, frozen=True, tag="draft"):
     """What the assistant has written so far of the reply to a message, or that this has ended."""
 
-    chat_session_id: str
     message_id: str
-    customer_id: str
-    app_id: str
     status: DraftStatus
     text: str
-
-    @property
-    def topics(self) -> set[str]:
-        return {f"draft user {self.customer_id}", f"draft app {self.app_id}", "draft admin"}
-
-    def is_shown_to(self, caller: Caller) -> bool:
-        """Return whether a caller sees the draft: the customer and the staff."""
-        return caller.id == self.customer_id or caller.is_staff(self.app_id)
 
 
 class ReceivedDrafts:
@@ -80,12 +68,6 @@ class ReceivedDrafts:
 received = ReceivedDrafts()
 
 
-def topics(caller: Caller) -> set[str]:
-    """Return the topics of the drafts that a caller may see."""
-    staff = {"admin": {"draft admin"}, "agent": {f"draft app {caller.app_id}"}}.get(caller.role, set())
-    return {f"draft user {caller.id}"} | staff
-
-
 class DraftSender:
     """Sends the draft of the reply to a message to the event streams of all processes."""
 
@@ -107,7 +89,7 @@ class DraftSender:
 
     def _send(self, status: DraftStatus, text: str) -> None:
         session = self.session
-        draft = Draft(session.id, self.message_id, session.user_id, session.app_id, status, text)
+        draft = Draft(session.id, session.user_id, session.app_id, self.message_id, status, text)
         db.read_or(None, lambda: db.send_signal(msgspec.json.encode(draft).decode()))
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from service import db
+from service.chat_signals import ChatSignal
 from service.models import ChatSession
 from service.models.callers import Caller
 
@@ -20,22 +20,15 @@ BOT_INTERVAL = 4.0  # seconds between the indicators of a bot
 MAX_SENDERS = 10_000  # whose last indicator is remembered
 
 
-class TypingIndicator(Struct, array_like=True, frozen=True, tag="typing"):
+class TypingIndicator(ChatSignal, array_like=True, frozen=True, tag="typing"):
     """A user or bot is writing in a chat session."""
 
-    chat_session_id: str
     sender_type: Literal["user", "agent", "bot"]
     sender_id: str
-    customer_id: str
-    app_id: str
-
-    @property
-    def topics(self) -> set[str]:
-        return {f"typing user {self.customer_id}", f"typing app {self.app_id}", "typing admin"}
 
     def is_shown_to(self, caller: Caller) -> bool:
-        """Return whether a caller sees the indicator: the customer and the staff, except the sender."""
-        return caller.id != self.sender_id and (caller.id == self.customer_id or caller.is_staff(self.app_id))
+        """Return whether a caller sees the indicator: all who see the chat session, except the sender."""
+        return caller.id != self.sender_id and super().is_shown_to(caller)
 
 
 class ReceivedIndicators:
@@ -60,25 +53,19 @@ _last_sent: dict[tuple[str, str], float] = {}
 _lock = threading.Lock()
 
 
-def topics(caller: Caller) -> set[str]:
-    """Return the topics of the indicators that a caller may see."""
-    staff = {"admin": {"typing admin"}, "agent": {f"typing app {caller.app_id}"}}.get(caller.role, set())
-    return {f"typing user {caller.id}"} | staff
-
-
 def show(caller: Caller, session: ChatSession) -> bool:
     """Show the others in a chat session that the caller is writing. Return False if they see nothing."""
     if not caller.shows_typing or session.status == "archived":
         return False
     sender_type: Literal["user", "agent"] = "user" if caller.id == session.user_id else "agent"
-    _send(TypingIndicator(session.id, sender_type, caller.id, session.user_id, session.app_id))
+    _send(TypingIndicator(session.id, session.user_id, session.app_id, sender_type, caller.id))
     return True
 
 
 @contextlib.contextmanager
 def of_bot(session: ChatSession) -> Iterator[None]:
     """Show that the bot of a chat session is writing, until the end of the block."""
-    indicator = TypingIndicator(session.id, "bot", session.bot_id, session.user_id, session.app_id)
+    indicator = TypingIndicator(session.id, session.user_id, session.app_id, "bot", session.bot_id)
     is_over = threading.Event()
 
     def repeat() -> None:

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, db, drafts, typing_indicators
+from service import chat_signals, clock, db, drafts, typing_indicators
 from service.api.event_stream import BEGIN, EventStream, event
 from service.auth import tokens
 from service.db import Query, compiled
@@ -143,7 +143,7 @@ def topics(caller: Caller) -> frozenset[str]:
 
 def stream_topics(caller: Caller) -> frozenset[str]:
     """Return the topics that wake the event streams of a caller."""
-    return topics(caller) | typing_indicators.topics(caller) | drafts.topics(caller)
+    return topics(caller) | chat_signals.topics(caller)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def sender(alice, session):
 
 def wait_for(poll):
     """The topics of the next signals."""
-    while not (topics := {topic for topic in poll() if topic.startswith("draft")}):
+    while not (topics := {topic for topic in poll() if topic.startswith("signals")}):
         pass
     return topics
 
@@ -97,13 +97,13 @@ def test_a_draft_has_one_end(alice, sender, poll, is_stored, status):
     stream.read(wait_for(poll))
     sender.end(is_stored=is_stored), sender.end(is_stored=is_stored)
     assert stream.read(wait_for(poll)) == [data(sender, status)]
-    assert not [topic for topic in poll() if topic.startswith("draft")]
+    assert not [topic for topic in poll() if topic.startswith("signals")]
 
 
 def test_a_reply_without_pieces_has_no_draft(sender, poll):
     sender.show("")
     sender.end(is_stored=True)
-    assert not [topic for topic in poll() if topic.startswith("draft")]
+    assert not [topic for topic in poll() if topic.startswith("signals")]
 
 
 def test_texts_that_follow_quickly_are_left_out(alice, sender, poll, monkeypatch):
@@ -136,7 +136,7 @@ def test_the_draft_of_a_process_that_died_is_withdrawn(alice, sender, poll, monk
     stream = Stream(alice)
     sender.show("Hello")
     stream.read(wait_for(poll))
-    assert not [topic for topic in poll() if topic.startswith("draft")]
+    assert not [topic for topic in poll() if topic.startswith("signals")]
     with monkeypatch.context() as patch:
         patch.setattr(drafts, "EXPIRY", 0.0)
         topics = poll()
@@ -152,7 +152,7 @@ def test_drafts_that_have_ended_are_forgotten(received, sender, poll, monkeypatc
 
 def test_remembered_drafts_are_limited(received, sender, session):
     for number in range(drafts.MAX_DRAFTS + 5):
-        draft = drafts.Draft(str(number), "m", session.user_id, session.app_id, "writing", "a")
+        draft = drafts.Draft(str(number), session.user_id, session.app_id, "m", "writing", "a")
         received.add(draft)
     found = received.since(0)[1]
     assert [draft.chat_session_id for draft in found] == [str(n) for n in range(5, drafts.MAX_DRAFTS + 5)]

@@ -23,7 +23,7 @@ def _forget_indicators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typing_indicators, "_last_sent", {})
 
 
-MARKER = '["typing","marker","user","","",""]'  # an indicator that no customer and no agent sees
+MARKER = '["typing","marker","","","user",""]'  # an indicator that no customer and no agent sees
 
 
 def is_indicator(event: Event) -> bool:
@@ -97,21 +97,23 @@ def test_customer_sees_no_more_of_staff_than_that_it_is_writing(
     assert found["alice"][0].data == {"chat_session_id": session.id, "sender_type": "agent"}
 
 
-def test_signs_of_a_user_are_throttled(alice: Client, session: ChatSession, listeners: Listeners) -> None:
+def test_indicators_of_a_user_are_throttled(alice: Client, session: ChatSession, listeners: Listeners) -> None:
     assert show(alice, session) and show(alice, session)
     assert listeners.names() == ["admin", "agent"]
 
 
-def test_a_sign_writes_nothing(alice: Client, session: ChatSession, listeners: Listeners) -> None:
+def test_an_indicator_writes_nothing(alice: Client, session: ChatSession, listeners: Listeners) -> None:
     with nothing_changes():
         assert show(alice, session)
     assert listeners.names() == ["admin", "agent"]
 
 
-def test_a_sign_wakes_no_long_poll(alice: Client, agent: Client, session: ChatSession, listeners: Listeners) -> None:
+def test_an_indicator_wakes_no_long_poll(
+    alice: Client, agent: Client, session: ChatSession, listeners: Listeners
+) -> None:
     assert show(alice, session)
     topics = listeners.topics()
-    assert f"typing app {session.app_id}" in topics and not topics & updates.topics(
+    assert f"signals app {session.app_id}" in topics and not topics & updates.topics(
         authenticate(f"Bearer {agent.token}")
     )
 
@@ -163,7 +165,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.slow
-def test_a_sign_passes_workers(server: Served, tmp_path: Path) -> None:
+def test_an_indicator_passes_workers(server: Served, tmp_path: Path) -> None:
     customer, staff = server.log_in(), log_in_staff(server, tmp_path / "data")
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(EventClient(server.connect(), staff)) for _ in range(8)]  # at both workers
@@ -176,7 +178,7 @@ def test_a_sign_passes_workers(server: Served, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.postgresql_only
-def test_a_sign_passes_instances(server: Served, tmp_path: Path) -> None:
+def test_an_indicator_passes_instances(server: Served, tmp_path: Path) -> None:
     customer, staff = server.log_in(), log_in_staff(server, tmp_path / "data")
     with serving(tmp_path / "data") as other, EventClient(other.connect(), staff) as stream:
         stream.next()

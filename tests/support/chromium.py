@@ -23,6 +23,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.support import sample_data
+from tests.support.passwords import PASSWORD
 from tests.support.server_process import Served
 
 INSTALL = "NOT TESTED: Chromium is missing; on Debian: apt-get install chromium"
@@ -180,3 +182,15 @@ def visit_fixture(chromium: Browser, server: Served) -> Iterator[Callable[..., V
     """Open browser windows on the module's `server`."""
     with windows(chromium) as begin:
         yield partial(begin, server)
+
+
+def open_chat(visit: Callable[..., Visit], name: str, *options: object) -> Visit:
+    """Sign a user in and open a chat of Alice."""
+    visitor = visit(*options)
+    visitor.expected = ("401",)  # the sign-in page
+    page = visitor.open(f"/console/chats/{sample_data.BUSY}")
+    page.get_by_label("E-mail address").fill(sample_data.EMAILS[name])
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Password").press("Enter")
+    expect(page.get_by_label("Your message")).to_be_visible()
+    return visitor

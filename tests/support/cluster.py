@@ -39,7 +39,7 @@ SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def find(program: str, package: str) -> str:
-    """The path of a program. If it is missing, the test is skipped, or fails target CI is set."""
+    """The path of a program. If it is missing, the test is skipped, or fails if CI is set."""
     found = shutil.which(program, path=os.environ.get("PATH", "") + SBIN)
     if found:
         return found
@@ -50,7 +50,7 @@ def find(program: str, package: str) -> str:
 
 
 def find_postgresql() -> None:
-    """Check that PostgreSQL is installed. If it is missing, the test is skipped, or fails target CI is set."""
+    """Check that PostgreSQL is installed. If it is missing, the test is skipped, or fails if CI is set."""
     if not postgres.programs():
         find("initdb", "postgresql")
 

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.support import sample_data
-from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
-from tests.support.passwords import PASSWORD
+from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, open_chat, visit_fixture  # noqa: F401
 from tests.support.server_process import Served, fill, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]
@@ -21,18 +20,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(data, "--verify-answers", "--workers", "2") as running:
         yield running
         assert "Traceback" not in running.errors
-
-
-def open_chat(visit: Callable[..., Visit], name: str, *options: object) -> Visit:
-    """Sign a user in and open a chat of Alice."""
-    visitor = visit(*options)
-    visitor.expected = ("401",)  # the sign-in page
-    page = visitor.open(f"/console/chats/{sample_data.BUSY}")
-    page.get_by_label("E-mail address").fill(sample_data.EMAILS[name])
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_label("Password").press("Enter")
-    expect(page.get_by_label("Your message")).to_be_visible()
-    return visitor
 
 
 def send(visitor: Visit, text: str) -> None:

@@ -2,7 +2,6 @@
 
 import http.client
 import http.server
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support import npm
 from tests.support.client import Client
 from tests.support.cluster import find
 from tests.support.mcp import consent_path, register, request_tokens
@@ -77,11 +77,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the conformance suite."""
-    npm, folder = find("npm", "npm"), tmp_path_factory.mktemp("conformance") / "suite"
-    shutil.copytree(SOURCES, folder)
-    options = ("--ignore-scripts", "--no-audit", "--no-fund")
-    subprocess.run([npm, "ci", *options], cwd=folder, check=True, capture_output=True, timeout=300)
-    return folder
+    return npm.install(SOURCES, tmp_path_factory.mktemp("conformance") / "suite")
 
 
 def judge(suite: Path, address: str, scenario: str) -> tuple[int, str]:

@@ -1,13 +1,13 @@
 """Messages of Web Push are read by an implementation of RFC 8291 that is not this project's: `http_ece` for Node.js."""
 
 import secrets
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from service.outbox import push_encryption
+from tests.support import npm
 from tests.support.cluster import find
 from tests.support.paths import ROOT
 
@@ -17,11 +17,7 @@ SOURCES = ROOT / "tests" / "clients"
 @pytest.fixture(scope="module")
 def receiver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the program that decrypts."""
-    npm, folder = find("npm", "npm"), tmp_path_factory.mktemp("receiver") / "clients"
-    shutil.copytree(SOURCES, folder)
-    options = ("--ignore-scripts", "--no-audit", "--no-fund")
-    subprocess.run([npm, "ci", *options], cwd=folder, check=True, capture_output=True, timeout=300)
-    return folder
+    return npm.install(SOURCES, tmp_path_factory.mktemp("receiver") / "clients")
 
 
 @pytest.mark.slow
