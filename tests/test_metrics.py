@@ -183,12 +183,12 @@ def test_process_metrics_match_the_kernel(anyone: Client) -> None:
 
 def test_database_metrics_are_reported(anyone: Client, say: Any, session: ChatSession) -> None:
     message = say("Is a person there?")
-    assert scrape(anyone).value("cx_bot_answers_due") == 0
+    assert scrape(anyone).value("cx_bot_replies_due") == 0
     PendingReply.add(message.id, session.id, ["en"])
     Delivery.create(channel="webhook", kind="chat.created", due_at=0)
     Delivery.create(channel="email", kind="login", due_at=0, failed_at=1)
     scraped = scrape(anyone)
-    assert scraped.value("cx_bot_answers_due") == 1
+    assert scraped.value("cx_bot_replies_due") == 1
     assert scraped.value("cx_deliveries", channel="webhook", state="pending") == 1
     assert scraped.value("cx_deliveries", channel="email", state="failed") == 1
     assert scraped.value("cx_deliveries", channel="email", state="pending") == 0

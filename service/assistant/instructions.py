@@ -1,4 +1,4 @@
-"""The instructions to the assistant: the bot, its app and profile, the customer, and prepared answers. Nothing else."""
+"""The instructions to the assistant: the bot, its app and profile, the customer, and canned answers. Nothing else."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ FOR_STAFF = (
     "You draft the next message of a member of the staff of {app}, who talks with a customer in a chat. A person reads"
     " the draft, and may change it. Write the message only, without an introduction and without quotation marks."
 )
-MAX_PROFILE = 16 * 1024  # bytes in UTF-8; those of the prepared answers are limited where they are read
+MAX_PROFILE = 16 * 1024  # bytes in UTF-8; those of the canned answers are limited where they are read
 
 
 def messages_to_assistant(question: Question, *, for_staff: bool = False) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ COMMANDS = {
     "export": ("import_export", "export all records as JSON Lines"),
     "app": ("apps", "add, list and edit apps"),
     "bot": ("apps", "add, list and edit bots"),
-    "answer": ("bot_answers", "add, list, import and delete canned answers of bots"),
+    "answer": ("canned_answers", "add, list, import and delete canned answers of bots"),
     "user": ("users", "add, list, disable and enable users, and set passwords"),
     "announcement": ("deliveries", "notify the customers of an app, and list what was announced"),
     "delivery": ("deliveries", "list e-mails, push notifications and webhooks that wait, and try them again"),

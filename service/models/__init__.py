@@ -14,8 +14,8 @@ from service.models.avatars import Avatar
 from service.models.bot_pictures import BotPicture
 from service.models.bots import Bot
 from service.models.branding import StoredBranding
-from service.models.canned_answer_index import BotAnswerWord
-from service.models.canned_answers import BotAnswer
+from service.models.canned_answer_index import CannedAnswerWord
+from service.models.canned_answers import CannedAnswer
 from service.models.canned_replies import CannedReply
 from service.models.chats import ChatSession
 from service.models.clock_state import ClockState
@@ -49,8 +49,8 @@ __all__ = [
     "AuditLog",
     "Avatar",
     "Bot",
-    "BotAnswer",
-    "BotAnswerWord",
+    "CannedAnswer",
+    "CannedAnswerWord",
     "BotPicture",
     "CalendarFeed",
     "CannedReply",
@@ -98,14 +98,14 @@ RECORDS: dict[str, type[Table]] = {
     "feedback": Feedback,
     "feedback_screenshot": FeedbackScreenshot,
     "avatar": Avatar,
-    "bot_answer": BotAnswer,
+    "bot_answer": CannedAnswer,
     "canned_reply": CannedReply,
     "bot_picture": BotPicture,
 }
 
 TABLES: tuple[type[Table], ...] = (
     *RECORDS.values(),
-    BotAnswerWord,
+    CannedAnswerWord,
     LoginSession,
     LoginAttempt,
     Approval,

@@ -35,7 +35,7 @@ NONE = (0.0, 0.0)
 COLUMNS = ("bot_id", "word", "weight", "answer_id")
 
 
-class BotAnswerWord(Table):
+class CannedAnswerWord(Table):
     """A word of a canned answer's question. Derived from `bot_answer`, not exported, and recomputed by imports."""
 
     bot_id = Identifier(visibility=INTERNAL)
@@ -44,6 +44,7 @@ class BotAnswerWord(Table):
     answer_id = Identifier(visibility=INTERNAL)
 
     class Meta:
+        table_name = "bot_answer_word"
         primary_key = peewee.CompositeKey(*COLUMNS)
 
 
@@ -62,8 +63,8 @@ def add(answers: Iterable[Sequence[str]]) -> None:
 
 def remove(bot_ids: Sequence[str], answer_ids: Sequence[str]) -> None:
     """Remove answers of some bots from the index."""
-    own = BotAnswerWord.bot_id.in_(bot_ids) & BotAnswerWord.answer_id.in_(answer_ids)
-    BotAnswerWord.delete().where(own).execute()
+    own = CannedAnswerWord.bot_id.in_(bot_ids) & CannedAnswerWord.answer_id.in_(answer_ids)
+    CannedAnswerWord.delete().where(own).execute()
 
 
 @dataclass(slots=True)
@@ -182,7 +183,7 @@ def _counted(bot_id: str, limit: int, *values: SqlValue) -> Query:
 @compiled
 def _listed(bot_id: str, limit: int, *values: SqlValue) -> Query:
     join = getattr(peewee.fn, database.text_aggregate)
-    question = peewee.NodeList((BotAnswerWord.weight, peewee.SQL("|| ' ' ||"), BotAnswerWord.answer_id))
+    question = peewee.NodeList((CannedAnswerWord.weight, peewee.SQL("|| ' ' ||"), CannedAnswerWord.answer_id))
     return _for_each(
         values, bot_id, limit, question.alias("question"), lambda part: join(part.c.question, peewee.SQL("','"))
     )
@@ -197,7 +198,7 @@ def _for_each(
 ) -> Query:
     """Select for each lookup an aggregate of its first index rows."""
     lookup = peewee.ValuesList([values[start : start + 4] for start in range(0, len(values), 4)], alias="lookup")
-    table = BotAnswerWord
+    table = CannedAnswerWord
     which = (table.bot_id == bot_id) & (table.word == lookup.c.column2)
     which &= table.weight.between(lookup.c.column3, lookup.c.column4)
     part = table.select(column).where(which).limit(limit).alias("part")

@@ -37,7 +37,7 @@ NEAREST_LIMIT = 20
 NEAREST_BYTES = 8 * 1024  # of all questions and answers, in UTF-8
 
 
-class BotAnswer(Table):
+class CannedAnswer(Table):
     """A canned answer of a bot, with the question that it answers."""
 
     get_for_errors = (AnswerNotFound,)
@@ -63,7 +63,7 @@ class BotAnswer(Table):
         return answer
 
     @classmethod
-    def page_of(cls, bot_id: str, search: str, after: Position, limit: int) -> "Page[BotAnswer]":
+    def page_of(cls, bot_id: str, search: str, after: Position, limit: int) -> "Page[CannedAnswer]":
         """Return a page of a bot's canned answers by question: those with all words of `search`, or parts of words."""
         own = cls.select().where(cls.bot_id == bot_id)
         for word in responder.tokenize(search):
@@ -77,12 +77,12 @@ class BotAnswer(Table):
         with write(bot_id):
             answer.save(force_insert=True)
             AuditLog.record("answer_added", actor_id, bot_id, answer=answer.id)
-        return render(BotAnswer, answer.id)
+        return render(CannedAnswer, answer.id)
 
     def edit(self, columns: dict[str, SqlValue], actor_id: str) -> Raw:
         """Set columns. Return the canned answer, rendered. Raises AnswerNotFound if it was deleted concurrently."""
         with write(self.bot_id):
-            answer = BotAnswer.get_or_none(BotAnswer.id == self.id)
+            answer = CannedAnswer.get_or_none(CannedAnswer.id == self.id)
             if answer is None:
                 raise AnswerNotFound
             changed = sorted(name for name, value in columns.items() if value != getattr(answer, name))
@@ -91,7 +91,7 @@ class BotAnswer(Table):
             if changed:
                 answer.save()
                 AuditLog.record("answer_changed", actor_id, self.bot_id, answer=self.id, columns=changed)
-            return render(BotAnswer, self.id)
+            return render(CannedAnswer, self.id)
 
     def remove(self, actor_id: str) -> None:
         """Delete the canned answer. Raises AnswerNotFound if it was deleted concurrently."""
@@ -151,6 +151,7 @@ class BotAnswer(Table):
         canned_answer_index.add(answers)
 
     class Meta:
+        table_name = "bot_answer"  # the name of its records
         indexes = ((("bot_id", "id"), False), (("bot_id", "question", "id"), False))
 
 
@@ -184,7 +185,7 @@ def automatic_reply(
     rows = _compared(session.bot_id, *pad_values(compared or [""]), needs_language=not languages).rows()
     if not rows:
         return None
-    answers = sorted(responder.CannedAnswer(*row[:3]) for row in rows if row[0] is not None)
+    answers = sorted(responder.Candidate(*row[:3]) for row in rows if row[0] is not None)
     chosen = responder.best_match(answers, text, languages)
     if chosen:
         return next(str(answer) for id, _, _, answer, *_ in rows if id == chosen.id)
@@ -205,13 +206,17 @@ def nearest_answers(bot_id: str, text: str, languages: Sequence[str]) -> list[tu
 
     An answer that exceeds the rest of NEAREST_BYTES is omitted.
     """
-    columns = BotAnswer.id, BotAnswer.language, BotAnswer.words, BotAnswer.question, BotAnswer.answer
-    own: Query = BotAnswer.select(*columns).where(BotAnswer.bot_id == bot_id).tuples()
+    columns = CannedAnswer.id, CannedAnswer.language, CannedAnswer.words, CannedAnswer.question, CannedAnswer.answer
+    own: Query = CannedAnswer.select(*columns).where(CannedAnswer.bot_id == bot_id).tuples()
     compared = canned_answer_index.candidates(bot_id, text, NEAREST_FACTOR)
-    rows = {row[0]: row for row in own.where(BotAnswer.id.in_(compared))}
-    similar = responder.ranked((responder.CannedAnswer(*rows[id][:3]) for id in sorted(rows)), text, languages)
+    rows = {row[0]: row for row in own.where(CannedAnswer.id.in_(compared))}
+    similar = responder.ranked((responder.Candidate(*rows[id][:3]) for id in sorted(rows)), text, languages)
     nearest = [rows[answer.id] for _, answer in sorted(similar, key=lambda found: found[0], reverse=True)]
-    others = own.where(BotAnswer.id.not_in(list(rows))).order_by(BotAnswer.question, BotAnswer.id).limit(NEAREST_LIMIT)
+    others = (
+        own.where(CannedAnswer.id.not_in(list(rows)))
+        .order_by(CannedAnswer.question, CannedAnswer.id)
+        .limit(NEAREST_LIMIT)
+    )
     found, remaining = list[tuple[str, str]](), NEAREST_BYTES
     for *_, question, answer in [*nearest, *others][:NEAREST_LIMIT]:
         size = len(question.encode()) + len(answer.encode())
@@ -224,12 +229,12 @@ def nearest_answers(bot_id: str, text: str, languages: Sequence[str]) -> list[tu
 @compiled
 def _compared(bot_id: str, *answer_ids: str, needs_language: bool) -> Query:
     """Select the answers to compare, each with the profile of the bot; without answers, a row with the profile only."""
-    first = BotAnswer.alias("first")
+    first = CannedAnswer.alias("first")
     language = first.select(first.language).where(first.bot_id == Bot.id).order_by(first.id).limit(literal(1))
     about = (Bot.name, Bot.tagline, Bot.contact_email, Bot.contact_phone, Bot.contact_website)
     address = (Bot.city, Bot.region, Bot.country)
-    own = (BotAnswer.bot_id == Bot.id) & BotAnswer.id.in_(answer_ids)
-    columns = (BotAnswer.id, BotAnswer.language, BotAnswer.words, BotAnswer.answer, *about, *address)
+    own = (CannedAnswer.bot_id == Bot.id) & CannedAnswer.id.in_(answer_ids)
+    columns = (CannedAnswer.id, CannedAnswer.language, CannedAnswer.words, CannedAnswer.answer, *about, *address)
     found = Bot.select(*columns, *([language] if needs_language else ()))
-    found = found.join(BotAnswer, peewee.JOIN.LEFT_OUTER, on=own)
+    found = found.join(CannedAnswer, peewee.JOIN.LEFT_OUTER, on=own)
     return found.where(Bot.id == bot_id, Bot.kind == "bot", Bot.is_visible())

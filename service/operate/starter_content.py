@@ -4,7 +4,7 @@ import msgspec
 
 from service import translation
 from service.db import write
-from service.models import App, Bot, BotAnswer
+from service.models import App, Bot, CannedAnswer
 from service.models.audit_log import OPERATOR
 from service.translation import gettext, gettext_noop
 
@@ -47,5 +47,5 @@ def add() -> str:
         bot_id = str(msgspec.json.decode(Bot.add(app["id"], profile, OPERATOR))["id"])
         for question, answer in ANSWERS:
             texts = {"language": language, "question": gettext(question), "answer": gettext(answer)}
-            BotAnswer.add(bot_id, texts, OPERATOR)
+            CannedAnswer.add(bot_id, texts, OPERATOR)
     return bot_id

@@ -37,7 +37,7 @@ _NON_WORD = re.compile(r"[\W_]+")  # no letters and no digits; may hold combinin
 _FOLDED = str.maketrans("ıłøđىـ", "ilodي ")  # letters without a Unicode decomposition
 
 
-class CannedAnswer(NamedTuple):
+class Candidate(NamedTuple):
     """A question with a canned answer."""
 
     id: str
@@ -128,7 +128,7 @@ def keys(words: frozenset[str]) -> set[str]:
     return {*map(key, words), *([key(*words)] if words else ())}
 
 
-def best_match(answers: Iterable[CannedAnswer], text: str, languages: Sequence[str]) -> CannedAnswer | None:
+def best_match(answers: Iterable[Candidate], text: str, languages: Sequence[str]) -> Candidate | None:
     """Returns the canned answer whose question is most similar to a message or to one of its sentences.
 
     Of equally similar ones, the preferred language decides, then the order of `answers`. None if none is similar.
@@ -138,8 +138,8 @@ def best_match(answers: Iterable[CannedAnswer], text: str, languages: Sequence[s
 
 
 def ranked(
-    answers: Iterable[CannedAnswer], text: str, languages: Sequence[str]
-) -> Iterator[tuple[tuple[float, float], CannedAnswer]]:
+    answers: Iterable[Candidate], text: str, languages: Sequence[str]
+) -> Iterator[tuple[tuple[float, float], Candidate]]:
     """Yields the answers that share words with a message, with the rank that `best_match` compares."""
     message_words = [(words, weight(words)) for words in sentences(text)]
     all_words = frozenset[str]().union(*(words for words, _ in message_words))
@@ -182,7 +182,7 @@ def handover_reply(languages: Sequence[str]) -> str:
     return _phrases(languages).handed_over
 
 
-def _built_in_question(text: str, languages: Sequence[str]) -> CannedAnswer | None:
+def _built_in_question(text: str, languages: Sequence[str]) -> Candidate | None:
     """Returns the built-in question that is most similar to a message: its topic, as the identifier, and language."""
     by_word = _questions_by_word()
     candidates = {entry for words in sentences(text) for word in words for entry in by_word.get(word, ())}
@@ -228,15 +228,15 @@ def _common_words() -> frozenset[str]:
 
 
 @functools.cache
-def _questions_by_word() -> dict[str, list[tuple[int, CannedAnswer]]]:
+def _questions_by_word() -> dict[str, list[tuple[int, Candidate]]]:
     """Returns the built-in questions about the bot by their words, each with a number for a stable order."""
-    found: dict[str, list[tuple[int, CannedAnswer]]] = defaultdict(list)
+    found: dict[str, list[tuple[int, Candidate]]] = defaultdict(list)
     numbers = itertools.count()
     for language, phrases in PHRASES.items():
         for topic in ("identity", "contact", "location", "person"):
             for question in getattr(phrases, topic).split("|"):
                 words = tokenize(question)
-                entry = (next(numbers), CannedAnswer(topic, language, " ".join(words)))
+                entry = (next(numbers), Candidate(topic, language, " ".join(words)))
                 for word in words:
                     found[word].append(entry)
     return dict(found)

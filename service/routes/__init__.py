@@ -9,8 +9,8 @@ from service.routes import (
     api_reference,
     apps,
     auth,
-    bot_answers,
     bots,
+    canned_answers,
     canned_replies,
     chats,
     consent,
@@ -36,11 +36,11 @@ from service.routes.console import announcements as console_announcements
 from service.routes.console import apps as console_apps
 from service.routes.console import audit_log as console_audit_log
 from service.routes.console import backups as console_backups
-from service.routes.console import bot_answers as console_bot_answers
 from service.routes.console import bot_pictures as console_bot_pictures
 from service.routes.console import bot_profiles as console_bot_profiles
 from service.routes.console import bots as console_bots
 from service.routes.console import branding as console_branding
+from service.routes.console import canned_answers as console_canned_answers
 from service.routes.console import canned_replies as console_canned_replies
 from service.routes.console import chats as console_chats
 from service.routes.console import data_shares as console_data_shares
@@ -66,7 +66,7 @@ PARTS = (
     images.routes,
     bots.routes,
     apps.routes,
-    bot_answers.routes,
+    canned_answers.routes,
     canned_replies.routes,
     announcements.routes,
     users.routes,
@@ -101,7 +101,7 @@ PARTS = (
     console_apps.routes,
     console_bot_profiles.routes,
     console_bot_pictures.routes,
-    console_bot_answers.routes,
+    console_canned_answers.routes,
     console_canned_replies.routes,
     console_announcements.routes,
     console_deliveries.routes,

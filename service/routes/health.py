@@ -138,7 +138,7 @@ def _database_metrics() -> Iterator[Family]:
         return
     yield Family("cx_database_up", "gauge", UP, [Sample(1)])
     yield Family("cx_schema_version", "gauge", "Version of the database schema.", [Sample(version)])
-    yield Family("cx_bot_answers_due", "gauge", "Messages that wait for a reply of the AI.", [Sample(pending)])
+    yield Family("cx_bot_replies_due", "gauge", "Messages that wait for a reply of the AI.", [Sample(pending)])
     counts = [Sample(count, {"channel": channel, "state": state}) for (channel, state), count in deliveries.items()]
     yield Family("cx_deliveries", "gauge", "Deliveries of the outbox that are pending or have failed.", counts)
     if sizes:

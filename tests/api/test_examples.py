@@ -16,7 +16,7 @@ from service.http import decoding
 from service.models import (
     App,
     Bot,
-    BotAnswer,
+    CannedAnswer,
     CannedReply,
     ChatSession,
     Event,
@@ -92,7 +92,7 @@ def path_of(operation: Operation) -> str:
         Message: own.order_by(Message.id.desc()).get().id,
         App: chat.app_id,
         Bot: chat.bot_id,
-        BotAnswer: BotAnswer.select().where(BotAnswer.bot_id == chat.bot_id).first().id,
+        CannedAnswer: CannedAnswer.select().where(CannedAnswer.bot_id == chat.bot_id).first().id,
         CannedReply: CannedReply.create(app_id=chat.app_id, shortcut="hello", text="Hello!").id,
         Feedback: Feedback.select().get().id,
         FeedbackScreenshot: Feedback.get(Feedback.user_id == User.get(User.email.startswith("alice")).id).id,

@@ -3,7 +3,7 @@
 import pytest
 
 from service.assistant.instructions import MAX_PROFILE, instructions
-from service.models import App, Bot, BotAnswer, ChatSession
+from service.models import App, Bot, CannedAnswer, ChatSession
 from service.models.bot_replies import Question
 from service.models.canned_answers import NEAREST_BYTES, NEAREST_LIMIT, nearest_answers
 
@@ -54,7 +54,7 @@ class TestNearestAnswers:
     def prepare(self, bot):
         def prepare(*answers, language="en", of_bot=bot):
             return [
-                BotAnswer.create(bot_id=of_bot.id, language=language, question=question, answer=answer)
+                CannedAnswer.create(bot_id=of_bot.id, language=language, question=question, answer=answer)
                 for question, answer in answers
             ]
 

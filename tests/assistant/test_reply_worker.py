@@ -11,7 +11,7 @@ from service.assistant import client, reply_worker
 from service.assistant.client import CALL_PERSON
 from service.assistant.metering import metered_assistant
 from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker
-from service.models import Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, User, bot_replies
+from service.models import Bot, CannedAnswer, ChatSession, Message, Notification, PendingReply, User, bot_replies
 from service.models.audit_log import AuditLog
 from service.models.bot_replies import CONTEXT_CHARACTERS
 from service.responder import PHRASES
@@ -32,7 +32,7 @@ def pending():
 
 @pytest.fixture(autouse=True)
 def canned_answer(bot):
-    return BotAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
+    return CannedAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
 
 
 def test_sending_a_message_does_not_wait_for_the_assistant(alice, session, ai):
@@ -73,7 +73,7 @@ def test_request_has_the_profile_and_the_messages(alice, bot, session, ai, repli
 
 
 def test_request_has_the_answers_near_to_the_question(alice, bot, session, ai, replier):
-    BotAnswer.create(bot_id=bot.id, question="Which sizes do you have?", answer="36 to 48.")
+    CannedAnswer.create(bot_id=bot.id, question="Which sizes do you have?", answer="36 to 48.")
     send(alice, session, "Do you have my size? It is one of the large sizes.")
     replier.run_once()
     system = ai.requests[0].body["messages"][0]["content"]
@@ -348,7 +348,7 @@ def test_after_a_final_error_the_bot_replies_at_once(alice, session, ai, replier
 
 
 def test_canned_answer_has_the_language_of_the_request(alice, bot, session, ai, replier):
-    BotAnswer.create(bot_id=bot.id, language="de", question="When are you open?", answer="Von 9 bis 5.")
+    CannedAnswer.create(bot_id=bot.id, language="de", question="When are you open?", answer="Von 9 bis 5.")
     ai.behave = sends({}, 401)
     send_in(alice, session, "When are you open?", "de")
     replier.run_once()

@@ -10,10 +10,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
 
 from service import clock, db, responder
-from service.models import Bot, BotAnswer, ChatSession
+from service.models import Bot, CannedAnswer, ChatSession
 from service.models.canned_answers import automatic_reply
 from service.operate import import_export
-from service.responder import CannedAnswer, Profile, best_match, fallback_reply, tokenize
+from service.responder import Candidate, Profile, best_match, fallback_reply, tokenize
 from service.responder.phrases import PHRASES
 from tests.support.observe import nothing_changes, query_plan, statements
 
@@ -33,7 +33,7 @@ EVERY_QUESTION = [
 
 
 def canned(*questions, language="en"):
-    return [CannedAnswer(question, language, " ".join(tokenize(question))) for question in questions]
+    return [Candidate(question, language, " ".join(tokenize(question))) for question in questions]
 
 
 def found(text, *questions, languages=()):
@@ -122,16 +122,16 @@ class TestTheBestMatch:
         ],
     )
     def test_has_the_preferred_language_among_equally_similar_questions(self, languages, chosen):
-        answers = [CannedAnswer(language, language, "wlan") for language in ("en", "de", "fr", "fr-CA", "")]
+        answers = [Candidate(language, language, "wlan") for language in ("en", "de", "fr", "fr-CA", "")]
         assert best_match(answers, "WLAN?", languages).id == chosen
 
     def test_depends_on_similarity_before_language(self):
-        answers = [CannedAnswer("de", "de", "wlan defekt"), CannedAnswer("en", "en", "wlan")]
+        answers = [Candidate("de", "de", "wlan defekt"), Candidate("en", "en", "wlan")]
         assert best_match(answers, "WLAN", ["de"]).id == "en"
 
     def test_is_none_without_questions(self):
         assert best_match([], "hello", ["en"]) is None
-        assert best_match([CannedAnswer("x", "en", "")], "hello", []) is None
+        assert best_match([Candidate("x", "en", "")], "hello", []) is None
 
     def test_depends_on_the_beginning_of_a_long_text_only(self):
         assert found("x " * 900 + ". red shoes", "red shoes") == "red shoes"
@@ -203,7 +203,7 @@ def add_answer(bot):
     """Adds a canned answer to the bot."""
 
     def make(question, answer, language="en", of=bot, **columns):
-        return BotAnswer.create(bot_id=of.id, question=question, answer=answer, language=language, **columns)
+        return CannedAnswer.create(bot_id=of.id, question=question, answer=answer, language=language, **columns)
 
     return make
 
@@ -277,9 +277,9 @@ class TestABot:
             {"id": clock.uuid(), "bot_id": bot.id, "language": "en", "question": text, "answer": "a", "words": text}
             for text in questions
         ]
-        with db.write(), BotAnswer.reindexing([row["id"] for row in rows]):
+        with db.write(), CannedAnswer.reindexing([row["id"] for row in rows]):
             for start in range(0, 5000, 100):
-                BotAnswer.insert_many(rows[start : start + 100]).execute()
+                CannedAnswer.insert_many(rows[start : start + 100]).execute()
         assert automatic_reply(session, " ".join(vocabulary) * 100, ["en"]) == PHRASES["en"].no_answer
         assert automatic_reply(session, questions[-1], ["en"]) == "a"
 
@@ -299,7 +299,7 @@ class TestImportAndExport:
         assert import_records(record) == []
         assert automatic_reply(session, "GRUSSE", []) is not None
         assert automatic_reply(session, "GRÜSSE", []) == "Servus!"
-        (stored,) = BotAnswer.select()
+        (stored,) = CannedAnswer.select()
         record = {"id": stored.id, **record, "question": "Wetter?"}
         assert import_records(record) == []
         assert automatic_reply(session, "Grüße", ["de"]) == PHRASES["de"].no_answer

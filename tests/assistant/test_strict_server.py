@@ -7,7 +7,7 @@ import pytest
 
 from service.assistant.metering import metered_assistant
 from service.assistant.reply_worker import Worker
-from service.models import AssistantUsage, BotAnswer, ChatSession
+from service.models import AssistantUsage, CannedAnswer, ChatSession
 from service.models.audit_log import AuditLog
 from service.responder import PHRASES
 from tests.support.bot_replies import OPENING, answers
@@ -35,7 +35,7 @@ def settings(settings, ai):
 
 @pytest.fixture(autouse=True)
 def canned_answer(bot):
-    return BotAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
+    return CannedAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
 
 
 def unexpected(ai):

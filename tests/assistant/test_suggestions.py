@@ -12,7 +12,7 @@ from service import db
 from service.assistant import suggestions
 from service.assistant.instructions import FOR_STAFF
 from service.http.application import build_app
-from service.models import AssistantUsage, Bot, BotAnswer, ChatSession, Message, Notification, PendingReply, User
+from service.models import AssistantUsage, Bot, CannedAnswer, ChatSession, Message, Notification, PendingReply, User
 from service.models.audit_log import AuditLog
 from service.routes import operations
 from tests.support.client import Client
@@ -44,7 +44,7 @@ def test_staff_gets_a_draft_and_nothing_else_happens(staff, session, ai):
 
 
 def test_assistant_receives_what_a_bot_would_send(staff, alice, session, bot, ai):
-    BotAnswer.create(bot_id=bot.id, question="Where is my parcel?", answer="It takes two days.")
+    CannedAnswer.create(bot_id=bot.id, question="Where is my parcel?", answer="It takes two days.")
     send(staff, session, "Hello, one moment"), send(staff, session, "Secret note", is_private=True)
     send(alice, session, "Take your time")
     User.update(first_name="Alice", last_name="Liddell").where(User.id == alice.user.id).execute()

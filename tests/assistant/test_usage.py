@@ -10,7 +10,7 @@ from service import metrics
 from service.assistant.client import BYTES_PER_TOKEN, MAX_TOKENS, Assistant, AssistantError
 from service.assistant.metering import metered_assistant
 from service.assistant.reply_worker import Worker
-from service.models import App, AssistantUsage, Bot, BotAnswer, ChatSession
+from service.models import App, AssistantUsage, Bot, CannedAnswer, ChatSession
 from service.models.assistant_usage import UsageLimits
 from service.models.audit_log import AuditLog
 from service.responder import PHRASES
@@ -26,7 +26,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 @pytest.fixture(autouse=True)
 def canned_answer(bot):
-    return BotAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
+    return CannedAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
 
 
 @pytest.fixture

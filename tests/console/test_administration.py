@@ -11,7 +11,7 @@ from PIL import Image
 from service import db, history
 from service.console.labels import FINDING_SUBJECTS
 from service.console.next_step import find_next_step
-from service.models import App, AuditLog, Bot, BotAnswer, ChatSession, DataShare, User
+from service.models import App, AuditLog, Bot, CannedAnswer, ChatSession, DataShare, User
 from service.models.audit_log import BrokenChain, VerificationTimeout
 from service.models.callers import Caller
 from service.models.canned_answers import automatic_reply
@@ -315,7 +315,7 @@ class TestCannedAnswers:
         return f"/console/apps/{bot.app_id}/bots/{bot.id}/answers"
 
     def texts(self, bot: Bot) -> list[tuple[str, str, str]]:
-        own = BotAnswer.select().where(BotAnswer.bot_id == bot.id).order_by(BotAnswer.question)
+        own = CannedAnswer.select().where(CannedAnswer.bot_id == bot.id).order_by(CannedAnswer.question)
         return [(answer.question, answer.answer, answer.language) for answer in own]
 
     def test_are_linked_from_the_page_of_the_bot(self, browser: Browser, bot: Bot, path: str) -> None:
@@ -344,7 +344,7 @@ class TestCannedAnswers:
         assert automatic_reply(session, "Where is my parcel?", ["en"]) == "On its way."
 
     def test_are_edited(self, browser: Browser, bot: Bot, path: str) -> None:
-        answer = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.", language="en")
+        answer = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.", language="en")
         send(browser, f"{path}/{answer.id}", act="save", question="Who?", answer="Ada.", language="")
         assert "Saved." in browser.text
         assert field(browser, "question") == "Who?"
@@ -352,7 +352,7 @@ class TestCannedAnswers:
 
     def test_are_deleted(self, browser: Browser, bot: Bot, path: str) -> None:
         for name in ("Who?", "When?"):
-            answer = BotAnswer.create(bot_id=bot.id, question=name, answer="No.")
+            answer = CannedAnswer.create(bot_id=bot.id, question=name, answer="No.")
         send(browser, f"{path}/{answer.id}", act="delete")
         assert "Deleted." in browser.text
         assert self.texts(bot) == [("Who?", "No.", "")]
@@ -372,7 +372,7 @@ class TestCannedAnswers:
     def test_that_are_invalid_keep_the_input(
         self, name: str, value: str, message: str, is_new: bool, browser: Browser, bot: Bot, path: str
     ) -> None:
-        existing = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
+        existing = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
         given = {"question": RTL, "answer": "Kept", "language": "en", name: value}
         more = {} if is_new else {"act": "save"}
         with nothing_changes():
@@ -386,8 +386,8 @@ class TestCannedAnswers:
         self, browser: Browser, bot: Bot, path: str
     ) -> None:
         for number in range(30):
-            BotAnswer.create(bot_id=bot.id, question=f"Question {number:02}", answer="Yes.")
-        BotAnswer.create(bot_id=bot.id, question="Opening hours", answer="Yes.")
+            CannedAnswer.create(bot_id=bot.id, question=f"Question {number:02}", answer="Yes.")
+        CannedAnswer.create(bot_id=bot.id, question="Opening hours", answer="Yes.")
         shown = browser.open(path).raw.decode()
         assert shown.count('<li class="list-item">') == 25
         assert "More answers" in browser.text
@@ -400,7 +400,7 @@ class TestCannedAnswers:
     def test_are_of_the_own_app_for_agents(
         self, agent: Client, other_agent: Client, alice: Client, bot: Bot, path: str
     ) -> None:
-        answer = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
+        answer = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
         for address in (path, f"{path}/{answer.id}"):
             for client, status in ((agent, 200), (other_agent, 403), (alice, 403)):
                 assert Browser(client.application).signed_in(client).open(address).status == status

@@ -25,7 +25,7 @@ from service.models import (
     App,
     Avatar,
     Bot,
-    BotAnswer,
+    CannedAnswer,
     CannedReply,
     ChatSession,
     DataShare,
@@ -438,10 +438,16 @@ class TestForms:
             names = {"app": bot.app_id, "bot": bot.id, "grant": grant.id, "email": email}
             names["delivery"] = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id
             filled = {key: value.format(**names) for key, value in ACTS[name].items()}
-            answer = BotAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
+            answer = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
             admin = User.get(User.role == "admin")
             event = Event.create(user_id=admin.id, title="Lunch", starts_at="2990-07-01T09:00:00.000Z")
-            ids = {App: bot.app_id, Bot: bot.id, ChatSession: session.id, BotAnswer: answer.id, User: session.user_id}
+            ids = {
+                App: bot.app_id,
+                Bot: bot.id,
+                ChatSession: session.id,
+                CannedAnswer: answer.id,
+                User: session.user_id,
+            }
             reply = CannedReply.create(app_id=bot.app_id, shortcut="hi", text="Hi.")
             ids |= {Event: event.id, CannedReply: reply.id}
             path = ALL[name].full_path

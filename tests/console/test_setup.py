@@ -9,7 +9,7 @@ import pytest
 
 from service import clock, translation
 from service.auth import first_admin
-from service.models import App, AuditLog, Bot, BotAnswer, User
+from service.models import App, AuditLog, Bot, CannedAnswer, User
 from service.operate.starter_content import ANSWERS
 from service.signing import sign
 from service.translation import gettext
@@ -119,7 +119,7 @@ class TestStarterContent:
         with translation.use(expected):
             answers = {gettext(question): gettext(answer) for question, answer in ANSWERS}
             assert (app.name, bot.name, bot.status) == (gettext("Support"), gettext("Assistant"), "published")
-        assert BotAnswer.select().count() == len(answers) == 5
+        assert CannedAnswer.select().count() == len(answers) == 5
         customer = person("carla")
         for question, answer in answers.items():
             session = customer.post("/chats", {"app_id": app.id, "bot_id": bot.id}).data["id"]

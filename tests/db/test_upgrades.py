@@ -23,8 +23,8 @@ from service.db import migrations, sqlite, write_lock
 from service.db.migrations import step_8
 from service.models import (
     AuditLog,
-    BotAnswer,
-    BotAnswerWord,
+    CannedAnswer,
+    CannedAnswerWord,
     ClockState,
     Event,
     Message,
@@ -165,9 +165,9 @@ def test_prepared_answers_of_then_are_indexed(version: int, data: Path) -> None:
     make(settings, version)
     db.open_database(settings.data, settings.database)
     migrations.migrate()
-    answers: Any = BotAnswer.select(BotAnswer.id, BotAnswer.bot_id, BotAnswer.words).tuples()
+    answers: Any = CannedAnswer.select(CannedAnswer.id, CannedAnswer.bot_id, CannedAnswer.words).tuples()
     expected = {row for answer in answers for row in canned_answer_index.rows_of(*answer)}
-    assert set(BotAnswerWord.select().tuples()) == expected
+    assert set(CannedAnswerWord.select().tuples()) == expected
     assert bool(expected) == (version >= 3)
     db.close_database()
 

@@ -24,7 +24,7 @@ from service.models import (
     App,
     AuditLog,
     Bot,
-    BotAnswer,
+    CannedAnswer,
     DataShare,
     Delivery,
     Feedback,
@@ -359,12 +359,12 @@ def add_an_answer(s: Scene) -> Action:
     def add() -> None:
         ok(agent.post(path, body, idempotency_key="one"), 201)
 
-    return add, lambda: (agent.user.id, bot.id, {"answer": BotAnswer.get(BotAnswer.question == "When?").id})
+    return add, lambda: (agent.user.id, bot.id, {"answer": CannedAnswer.get(CannedAnswer.question == "When?").id})
 
 
 def change_an_answer(s: Scene) -> Action:
     agent, bot = s.agent, s.bot
-    answer = BotAnswer.create(bot_id=bot.id, question="When?", answer="Now.")
+    answer = CannedAnswer.create(bot_id=bot.id, question="When?", answer="Now.")
     path = f"/apps/{bot.app_id}/bots/{bot.id}/answers/{answer.id}"
     expected = (agent.user.id, bot.id, {"answer": answer.id, "columns": ["answer"]})
     return lambda: ok(agent.patch(path, {"answer": "Later."})), lambda: expected
@@ -372,7 +372,7 @@ def change_an_answer(s: Scene) -> Action:
 
 def remove_an_answer(s: Scene) -> Action:
     agent, bot = s.agent, s.bot
-    answer = BotAnswer.create(bot_id=bot.id, question="When?", answer="Now.")
+    answer = CannedAnswer.create(bot_id=bot.id, question="When?", answer="Now.")
     path = f"/apps/{bot.app_id}/bots/{bot.id}/answers/{answer.id}"
     return lambda: agent.delete(path), lambda: (agent.user.id, bot.id, {"answer": answer.id})
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.models import BotAnswer, ChatSession, Message, actions
+from service.models import CannedAnswer, ChatSession, Message, actions
 from service.operate import import_export
 from tests.support.chats import delete, texts
 from tests.support.client import Client, Reply, text_of, walk
@@ -203,7 +203,7 @@ class TestPresses:
 
 def test_bot_replies_to_the_label_of_an_action(alice, bot, session, say):
     question = "When are you open?"
-    BotAnswer.create(bot_id=bot.id, language="en", question=question, answer="From nine to five.")
+    CannedAnswer.create(bot_id=bot.id, language="en", question=question, answer="From nine to five.")
     source = say("Hello", sender_type="bot", sender_id=bot.id, action_payload=actions.offer_of([question]))
     for _ in range(2):
         assert press(alice, session, source.id, "1").status == 201

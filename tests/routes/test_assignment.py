@@ -10,7 +10,7 @@ from service import updates
 from service.assistant.client import Assistant, AssistantError, Completion
 from service.assistant.metering import MeteredAssistant
 from service.assistant.reply_worker import Worker
-from service.models import BotAnswer, ChatSession, PendingReply
+from service.models import CannedAnswer, ChatSession, PendingReply
 from service.models.assistant_usage import UsageLimits
 from service.models.users import User
 from service.operate import import_export
@@ -26,7 +26,7 @@ QUESTION = "When are you open?"
 
 @pytest.fixture(autouse=True)
 def answer(bot):
-    return BotAnswer.create(bot_id=bot.id, language="en", question=QUESTION, answer=OPENING)
+    return CannedAnswer.create(bot_id=bot.id, language="en", question=QUESTION, answer=OPENING)
 
 
 @pytest.fixture

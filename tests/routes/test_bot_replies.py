@@ -4,7 +4,7 @@ import pytest
 
 from service import db
 from service.errors import SessionArchived
-from service.models import Bot, BotAnswer, ChatSession, Message, Notification, User, bot_replies
+from service.models import Bot, CannedAnswer, ChatSession, Message, Notification, User, bot_replies
 from service.models.bot_replies import REPLY_STATUSES, STAFF_LOOKBACK, STAFF_PAUSE
 from service.models.chats import ENDED_STATUSES, LIVE_STATUSES
 from tests.support.bot_replies import OPENING, answers, lines, send_in, write_in_the_console
@@ -16,7 +16,7 @@ from tests.support.observe import at_once, nothing_changes, query_plan, statemen
 
 @pytest.fixture(autouse=True)
 def prepared(bot):
-    return BotAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
+    return CannedAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
 
 
 # At once
@@ -54,7 +54,7 @@ def test_the_customer_and_staff_who_wrote_before_are_notified(host_clock, alice,
 
 
 def test_a_bot_replies_in_the_console(alice, bot, session, application):
-    BotAnswer.create(bot_id=bot.id, language="de", question="When are you open?", answer="Von 9 bis 5.")
+    CannedAnswer.create(bot_id=bot.id, language="de", question="When are you open?", answer="Von 9 bis 5.")
     browser = write_in_the_console(application, alice, session, "When are you open?", "de")
     assert "Von 9 bis 5." in browser.text
     assert answers(alice, session) == ["Von 9 bis 5."]
@@ -159,7 +159,7 @@ def test_the_language_is_that_of_the_setting_the_browser_or_the_profile(
     alice, bot, session, setting, header, locale, language
 ):
     for tag in ("de", "fr", "es"):
-        BotAnswer.create(bot_id=bot.id, language=tag, question="When are you open?", answer=tag)
+        CannedAnswer.create(bot_id=bot.id, language=tag, question="When are you open?", answer=tag)
     User.update(locale=locale).where(User.id == alice.user.id).execute()
     alice.patch("/users/me/settings", {"chat_language": setting})
     send_in(alice, session, "When are you open?", header)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.models import Bot, BotAnswer, ChatSession, Message, User, inbox
+from service.models import Bot, CannedAnswer, ChatSession, Message, User, inbox
 from tests.support.bot_replies import send_in
 from tests.support.chats import NO_SESSION, delete, fill
 from tests.support.messages import edit, send, sent
@@ -146,7 +146,7 @@ def test_the_bot_replies_in_the_languages_of_the_context(alice, session, bot):
     Bot.update(kind="bot").where(Bot.id == bot.id).execute()
     ChatSession.update(bot_id=bot.id, accept_language="fr").where(ChatSession.id == session.id).execute()
     for tag in ("de", "fr", "en"):
-        BotAnswer.create(bot_id=bot.id, language=tag, question="When are you open?", answer=tag)
+        CannedAnswer.create(bot_id=bot.id, language=tag, question="When are you open?", answer=tag)
     alice.patch("/users/me/settings", {"appearance": {"language": "de"}})
     assert send(alice, session, "When are you open?").status == 201
     assert lines(alice, session)[-1] == ("assistant", "fr")

@@ -3,7 +3,7 @@
 import pytest
 
 from service import responder
-from service.models import Bot, BotAnswer, ChatSession
+from service.models import Bot, CannedAnswer, ChatSession
 from service.models.audit_log import AuditLog
 from service.responder import PHRASES
 from tests.support.bot_replies import OPENING, answers, lines, write_in_the_console
@@ -19,7 +19,7 @@ CALLED = PHRASES["en"].handed_over
 
 @pytest.fixture(autouse=True)
 def answer(bot):
-    return BotAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
+    return CannedAnswer.create(bot_id=bot.id, language="en", question="When are you open?", answer=OPENING)
 
 
 def call_person(client, session):
@@ -193,7 +193,7 @@ def test_every_language_has_requests_for_a_person(language):
 
 
 def test_canned_answer_to_such_a_request_is_the_reply(alice, bot, session):
-    BotAnswer.create(bot_id=bot.id, question="How do I reach a person?", answer="Call 123, or wait here.")
+    CannedAnswer.create(bot_id=bot.id, question="How do I reach a person?", answer="Call 123, or wait here.")
     send(alice, session, "How do I reach a person?")
     assert (answers(alice, session), current(session).status) == (["Call 123, or wait here."], "pending")
 

@@ -1,7 +1,7 @@
 """A strict assistant: a second stand-in for the protocol, which shares no code with `fake_ai`.
 
 It accepts only requests that the reference of the chat completions API allows, with alternating roles as the templates
-of many models require, and it counts tokens. Its model reads the prepared answers in its instructions, and calls the
+of many models require, and it counts tokens. Its model reads the canned answers in its instructions, and calls the
 first function that is offered if the customer mentions a refund.
 """
 

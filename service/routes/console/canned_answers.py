@@ -10,14 +10,14 @@ from service.api.parameter_types import Cursor, HtmlPage, Redirect
 from service.api.schemas import BodyColumns
 from service.console import layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure
-from service.models import App, Bot, BotAnswer
+from service.models import App, Bot, CannedAnswer
 from service.models.callers import Caller
 from service.translation import gettext
 from service.types import JsonObject
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
-ANSWER = BodyColumns(BotAnswer, "question", "answer", "language")
+ANSWER = BodyColumns(CannedAnswer, "question", "answer", "language")
 MAX_ANSWER_FORM = 160 * KIB  # bytes: an answer may have 10,000 characters of twelve bytes each
 
 
@@ -59,7 +59,7 @@ def answers_page(
     caller: Caller, app: App, bot: Bot, query: AnswersPageQuery, failure: FormFailure = NO_FAILURE
 ) -> HtmlPage:
     """Return the page of the canned answers of a bot."""
-    page = BotAnswer.page_of(bot.id, query.search, query.cursor, layout.PAGE_ROWS)
+    page = CannedAnswer.page_of(bot.id, query.search, query.cursor, layout.PAGE_ROWS)
     return layout.show(
         caller,
         "answers",
@@ -84,19 +84,19 @@ def add_answer(caller: Caller, app: App, bot: Bot, body: AnswerForm) -> Redirect
     """Add a canned answer to a bot (staff only)."""
     columns = ANSWER.read(read_answer(body))
     layout.run_once(
-        caller, "answer", body, lambda: msgspec.json.decode(BotAnswer.add(bot.id, columns, caller.id))["id"]
+        caller, "answer", body, lambda: msgspec.json.decode(CannedAnswer.add(bot.id, columns, caller.id))["id"]
     )
     return Redirect(f"{address_of(app, bot)}?done=answer_added")
 
 
 @routes.get("/console/apps/{app_id}/bots/{bot_id}/answers/{id}", statuses=(200, 400, 401, 403, 404))
-def show_answer(caller: Caller, app: App, bot: Bot, answer: BotAnswer, query: AnswerPageQuery) -> HtmlPage:
+def show_answer(caller: Caller, app: App, bot: Bot, answer: CannedAnswer, query: AnswerPageQuery) -> HtmlPage:
     """Show the form of a canned answer (staff only)."""
     return answer_page(caller, app, bot, answer, query)
 
 
 def answer_page(
-    caller: Caller, app: App, bot: Bot, answer: BotAnswer, query: AnswerPageQuery, failure: FormFailure = NO_FAILURE
+    caller: Caller, app: App, bot: Bot, answer: CannedAnswer, query: AnswerPageQuery, failure: FormFailure = NO_FAILURE
 ) -> HtmlPage:
     """Return the page with the form of a canned answer."""
     return layout.show(
@@ -117,7 +117,7 @@ def answer_page(
     "/console/apps/{app_id}/bots/{bot_id}/answers/{id}", statuses=(303, 400, 401, 403, 404), max_body=MAX_ANSWER_FORM
 )
 @layout.form_handler(answer_page, AnswerPageQuery)
-def edit_answer(caller: Caller, app: App, bot: Bot, answer: BotAnswer, body: AnswerChangeForm) -> Redirect:
+def edit_answer(caller: Caller, app: App, bot: Bot, answer: CannedAnswer, body: AnswerChangeForm) -> Redirect:
     """Edit or delete a canned answer of a bot (staff only)."""
     if body.act == "delete":
         answer.remove(caller.id)

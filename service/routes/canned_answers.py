@@ -8,15 +8,15 @@ from service.api.operations import Routes
 from service.api.parameter_types import Cursor
 from service.api.schemas import BodyColumns
 from service.db import Page
-from service.models import App, Bot, BotAnswer
+from service.models import App, Bot, CannedAnswer
 from service.models.callers import Caller
 from service.types import JsonObject
 
 routes = Routes("Canned answers", scope="bots", extension=True)
 
-NEW_ANSWER = BodyColumns(BotAnswer, "question", "answer", "language")
+NEW_ANSWER = BodyColumns(CannedAnswer, "question", "answer", "language")
 NewAnswer = Annotated[JsonObject, NEW_ANSWER]
-AnswerChanges = Annotated[JsonObject, BodyColumns(BotAnswer, "question", "answer", "language", partial=True)]
+AnswerChanges = Annotated[JsonObject, BodyColumns(CannedAnswer, "question", "answer", "language", partial=True)]
 
 
 class AnswersQuery(Struct):
@@ -34,9 +34,9 @@ class Removed(Struct):
 
 
 @routes.get("/apps/{app_id}/bots/{bot_id}/answers", statuses=(200, 400, 403, 404), meta=("next_cursor", "per_page"))
-def list_answers(app: App, bot: Bot, query: AnswersQuery) -> Page[BotAnswer]:
+def list_answers(app: App, bot: Bot, query: AnswersQuery) -> Page[CannedAnswer]:
     """List the canned answers of a bot by question (staff only)."""
-    return BotAnswer.page_of(bot.id, query.search, query.cursor, query.per_page)
+    return CannedAnswer.page_of(bot.id, query.search, query.cursor, query.per_page)
 
 
 @routes.post(
@@ -44,9 +44,9 @@ def list_answers(app: App, bot: Bot, query: AnswersQuery) -> Page[BotAnswer]:
     statuses=(201, 400, 403, 404),
     example={"question": "When are you open?", "answer": "From nine to five.", "language": "en"},
 )
-def create_answer(caller: Caller, app: App, bot: Bot, body: NewAnswer) -> Annotated[Raw, BotAnswer]:
+def create_answer(caller: Caller, app: App, bot: Bot, body: NewAnswer) -> Annotated[Raw, CannedAnswer]:
     """Add a canned answer to a bot (staff only)."""
-    return BotAnswer.add(bot.id, body, caller.id)
+    return CannedAnswer.add(bot.id, body, caller.id)
 
 
 @routes.patch(
@@ -55,14 +55,14 @@ def create_answer(caller: Caller, app: App, bot: Bot, body: NewAnswer) -> Annota
     example={"answer": "From nine to six."},
 )
 def update_answer(
-    caller: Caller, app: App, bot: Bot, answer: BotAnswer, body: AnswerChanges
-) -> Annotated[Raw, BotAnswer]:
+    caller: Caller, app: App, bot: Bot, answer: CannedAnswer, body: AnswerChanges
+) -> Annotated[Raw, CannedAnswer]:
     """Update a canned answer of a bot (staff only)."""
     return answer.edit(body, caller.id)
 
 
 @routes.delete("/apps/{app_id}/bots/{bot_id}/answers/{id}", statuses=(200, 400, 403, 404))
-def delete_answer(caller: Caller, app: App, bot: Bot, answer: BotAnswer) -> Removed:
+def delete_answer(caller: Caller, app: App, bot: Bot, answer: CannedAnswer) -> Removed:
     """Delete a canned answer of a bot (staff only)."""
     answer.remove(caller.id)
     return Removed(True)

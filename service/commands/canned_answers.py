@@ -7,11 +7,11 @@ from pathlib import Path
 from service.commands import Stop, add_actions
 from service.commands.rows import existing, id_of, open_database, print_row, read_columns
 from service.escape import clean
-from service.models import Bot, BotAnswer
+from service.models import Bot, CannedAnswer
 from service.models.audit_log import OPERATOR
 from service.models.canned_answers import words_in
 from service.operate.answer_import import AnswerErrors, read_answers
-from service.routes.bot_answers import NEW_ANSWER
+from service.routes.canned_answers import NEW_ANSWER
 from service.settings import Settings
 
 
@@ -35,14 +35,14 @@ def add_answer(flags: argparse.Namespace, settings: Settings) -> None:
     """Adds a canned answer, and prints its identifier."""
     columns = read_columns(flags, NEW_ANSWER)
     open_database(settings)
-    print(id_of(BotAnswer.add(existing(Bot, flags.bot).id, columns, OPERATOR)))
+    print(id_of(CannedAnswer.add(existing(Bot, flags.bot).id, columns, OPERATOR)))
 
 
 def list_answers(flags: argparse.Namespace, settings: Settings) -> None:
     """Prints one line per canned answer."""
     open_database(settings)
-    own = BotAnswer.select().where(BotAnswer.bot_id == existing(Bot, flags.bot).id)
-    for answer in own.order_by(BotAnswer.question, BotAnswer.id).iterator():
+    own = CannedAnswer.select().where(CannedAnswer.bot_id == existing(Bot, flags.bot).id)
+    for answer in own.order_by(CannedAnswer.question, CannedAnswer.id).iterator():
         row = {name: getattr(answer, name) for name in ("id", "bot_id", "language", "question", "answer")}
         print_row(flags, row, f"{answer.language:<5}  {answer.question}")
 
@@ -62,11 +62,11 @@ def import_answers(flags: argparse.Namespace, settings: Settings) -> None:
         raise Stop("nothing was imported") from None
     complete = [{"language": ""} | row | {"words": words_in(str(row["question"]))} for row in answers]
     open_database(settings)
-    added, replaced = BotAnswer.add_all(existing(Bot, flags.bot).id, complete, OPERATOR)
+    added, replaced = CannedAnswer.add_all(existing(Bot, flags.bot).id, complete, OPERATOR)
     print(f"{added:,} canned answers added, {replaced:,} replaced")
 
 
 def delete_answer(flags: argparse.Namespace, settings: Settings) -> None:
     """Deletes a canned answer."""
     open_database(settings)
-    existing(BotAnswer, flags.id).remove(OPERATOR)
+    existing(CannedAnswer, flags.id).remove(OPERATOR)

@@ -9,10 +9,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from service import clock, db, responder
-from service.models import Bot, BotAnswer, BotAnswerWord, canned_answer_index
+from service.models import Bot, CannedAnswer, CannedAnswerWord, canned_answer_index
 from service.models.canned_answers import automatic_reply, words_in
 from service.operate import import_export
-from service.responder import PHRASES, CannedAnswer, best_match
+from service.responder import PHRASES, Candidate, best_match
 from tests.support.observe import database_steps, statements
 
 WORDS = [
@@ -36,8 +36,8 @@ LANGUAGES = ["", "en", "de-AT", "de"]
 
 def prepare(bot, questions, languages=("en",)):
     """Replace the canned answers of a bot by answers to the given questions. Returns them sorted by identifier."""
-    BotAnswer.delete().execute()
-    BotAnswerWord.delete().execute()
+    CannedAnswer.delete().execute()
+    CannedAnswerWord.delete().execute()
     rows = [
         {
             "id": clock.uuid(),
@@ -49,10 +49,10 @@ def prepare(bot, questions, languages=("en",)):
         }
         for number, question in enumerate(questions)
     ]
-    with db.write(), BotAnswer.reindexing([row["id"] for row in rows]):
+    with db.write(), CannedAnswer.reindexing([row["id"] for row in rows]):
         for start in range(0, len(rows), 500):
-            BotAnswer.insert_many(rows[start : start + 500]).execute()
-    return sorted(CannedAnswer(row["id"], row["language"], row["words"]) for row in rows)
+            CannedAnswer.insert_many(rows[start : start + 500]).execute()
+    return sorted(Candidate(row["id"], row["language"], row["words"]) for row in rows)
 
 
 def chosen_by_index(bot, known, text, languages):
@@ -61,11 +61,11 @@ def chosen_by_index(bot, known, text, languages):
 
 
 def indexed():
-    return set(BotAnswerWord.select().tuples())
+    return set(CannedAnswerWord.select().tuples())
 
 
 def expected():
-    rows = BotAnswer.select(BotAnswer.id, BotAnswer.bot_id, BotAnswer.words).tuples()
+    rows = CannedAnswer.select(CannedAnswer.id, CannedAnswer.bot_id, CannedAnswer.words).tuples()
     return {row for answer in rows for row in canned_answer_index.rows_of(*answer)}
 
 
@@ -198,7 +198,7 @@ class TestIndex:
         return act
 
     def test_is_updated_when_answers_are_saved_and_deleted(self, bot):
-        answer = BotAnswer.create(bot_id=bot.id, question="Red shoes?", answer="a")
+        answer = CannedAnswer.create(bot_id=bot.id, question="Red shoes?", answer="a")
         assert indexed() == expected() != set()
         answer.question = "Blue hats?"
         answer.save()
@@ -219,7 +219,7 @@ class TestIndex:
         assert canned_answer_index.candidates(other.id, "blue shoes") == [record["id"]]
 
     def test_is_not_exported(self, bot):
-        BotAnswer.create(bot_id=bot.id, question="Red shoes?", answer="a")
+        CannedAnswer.create(bot_id=bot.id, question="Red shoes?", answer="a")
         written = []
         import_export.export(written.append)
         assert {next(iter(json.loads(line))) for line in written} == {"app", "bot", "bot_answer"}

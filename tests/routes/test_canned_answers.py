@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.models import App, Bot, BotAnswer, BotAnswerWord
+from service.models import App, Bot, CannedAnswer, CannedAnswerWord
 from tests.support.client import Client, text_of, walk
 from tests.support.observe import nothing_changes
 
@@ -41,7 +41,7 @@ def test_answer_is_created_with_all_members(agent: Client, path: str, bot: Bot) 
 def test_list_is_ordered_by_question_and_paged(agent: Client, path: str, shop: App) -> None:
     for question in ("Cats?", "Ants?", "Bees?"):
         add(agent, path, question)
-    BotAnswer.create(bot_id=Bot.create(app_id=shop.id, name="Other").id, question="Dogs?", answer="No.")
+    CannedAnswer.create(bot_id=Bot.create(app_id=shop.id, name="Other").id, question="Dogs?", answer="No.")
     assert questions(agent, path, per_page=1) == ["Ants?", "Bees?", "Cats?"]
     assert agent.get(f"{path}?per_page=2").meta["per_page"] == 2
 
@@ -77,7 +77,7 @@ def test_changed_answer_is_the_reply_of_the_bot(agent: Client, alice: Client, pa
     assert reply_to("When are you open?") != "From nine."
     agent.delete(f"{path}/{id}")
     assert reply_to("Do you sell cheese?") != "We do."
-    assert not BotAnswerWord.select().exists()
+    assert not CannedAnswerWord.select().exists()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_question_and_answer_are_required(agent: Client, path: str, missing: str
 
 def test_answers_of_another_bot_are_not_found(agent: Client, path: str, shop: App) -> None:
     other = Bot.create(app_id=shop.id, name="Other")
-    id = BotAnswer.create(bot_id=other.id, question="Dogs?", answer="No.").id
+    id = CannedAnswer.create(bot_id=other.id, question="Dogs?", answer="No.").id
     with nothing_changes():
         for answer_id in (id, UNKNOWN):
             assert agent.patch(f"{path}/{answer_id}", {"answer": "Yes."}).error == (404, "answer_not_found")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service import db
-from service.models import AuditLog, Bot, BotAnswer, BotAnswerWord, ChatSession
+from service.models import AuditLog, Bot, CannedAnswer, CannedAnswerWord, ChatSession
 from service.models.canned_answers import automatic_reply
 from tests.support.command_line import Outcome, error_line
 from tests.support.installation import settings_at
@@ -86,7 +86,7 @@ def test_repeated_import_replaces_answers(cx: Command, bot: str, imported, data:
     answers = [row["answer"] for row in listed(cx, bot)]
     assert answers == ["Von neun bis sechs.", ENGLISH["answer"], "There."]
     db.open_database(data, settings_at(data).database)
-    assert {row.answer_id for row in BotAnswerWord.select()} == {row.id for row in BotAnswer.select()}
+    assert {row.answer_id for row in CannedAnswerWord.select()} == {row.id for row in CannedAnswer.select()}
 
 
 def test_another_language_is_another_answer(cx: Command, bot: str, imported) -> None:
