@@ -3,7 +3,7 @@
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from service.fields import as_bytes, compact_json
 from service.models import TABLES, App, Bot, ChatSession, Message, User
 from service.models.recompute import recompute
 from service.settings import Settings
-from tests.support import postgres, sqlite
+from tests.support import open_sockets, postgres, sqlite
 from tests.support.client import Client
 from tests.support.host_clock import Clock
 from tests.support.installation import settings_at
@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Start the PostgreSQL server that all test processes share, in the main process."""
     sqlite.disable_synchronous_commits()
+    open_sockets.record()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # true for background jobs of a shell script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("--postgresql") or postgres.is_chosen():
@@ -86,6 +87,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if marker:
         pytest.skip(*marker.args or ["a test of the other database"])
     postgres.is_forbidden = not uses_database(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a report of an unclosed socket where it was opened: often in an earlier test."""
+    report = yield
+    if report.failed:
+        report.sections += [("unclosed socket", opening) for opening in open_sockets.openings(report.longreprtext)]
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,8 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit
+from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, sign_in
 from tests.support.chromium import visit_fixture as visit_fixture
-from tests.support.passwords import PASSWORD
 from tests.support.server_process import Served, chat, fill, serving
 from tests.support.web_client import FORM
 
@@ -41,9 +40,7 @@ def open_page(visit: Callable[..., Visit], path: str = "/device", **options: obj
     visitor = visit(**options)
     visitor.expected = (REFUSED,)
     page = visitor.open(path)
-    page.get_by_label("E-mail address").fill("alice@example.com")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
+    sign_in(page, "alice@example.com")
     expect(page.get_by_label("Code that the client shows")).to_be_visible()
     return visitor
 

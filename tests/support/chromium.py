@@ -184,13 +184,21 @@ def visit_fixture(chromium: Browser, server: Served) -> Iterator[Callable[..., V
         yield partial(begin, server)
 
 
-def open_chat(visit: Callable[..., Visit], name: str, *options: object) -> Visit:
+def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
+    """Sign a user in on the sign-in page. Returns when the next page is loaded and its scripts have run."""
+    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Password").fill(password)
+    with page.expect_navigation():
+        page.get_by_label("Password").press("Enter")
+
+
+def open_chat(
+    visit: Callable[..., Visit], name: str, *options: object, session: str = sample_data.BUSY, **more: object
+) -> Visit:
     """Sign a user in and open a chat of Alice."""
-    visitor = visit(*options)
+    visitor = visit(*options, **more)
     visitor.expected = ("401",)  # the sign-in page
-    page = visitor.open(f"/console/chats/{sample_data.BUSY}")
-    page.get_by_label("E-mail address").fill(sample_data.EMAILS[name])
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_label("Password").press("Enter")
+    page = visitor.open(f"/console/chats/{session}")
+    sign_in(page, sample_data.EMAILS[name])
     expect(page.get_by_label("Your message")).to_be_visible()
     return visitor

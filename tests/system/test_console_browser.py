@@ -17,6 +17,7 @@ from tests.support.chromium import (
     Visit,
     lose_response,
     sends_message,
+    sign_in,
     visit_fixture,  # noqa: F401
     windows,
 )
@@ -109,18 +110,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def enter(visit: Callable[..., Visit]) -> Callable[..., Visit]:
     """Open a window, sign in a user and show the inbox."""
 
-    def sign_in(name: str, *options: object, **more: object) -> Visit:
+    def open_inbox(name: str, *options: object, **more: object) -> Visit:
         visitor = visit(*options, **more)
         visitor.expected = ("401",)  # the sign-in page
         page = visitor.open("/")
-        page.get_by_label("E-mail address").fill(f"{name}@example.com")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_label("Password").press("Enter")
+        sign_in(page, f"{name}@example.com")
         expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
-        page.wait_for_load_state()  # until the scripts have run
         return visitor
 
-    return sign_in
+    return open_inbox
 
 
 def go(page: Page, name: str) -> None:
@@ -485,9 +483,7 @@ def test_nothing_is_missed_or_repeated_while_connections_are_cut(chromium: Brows
         visitor = begin(proxy)
         visitor.expected = ("401", "ERR_")  # the sign-in page; the cuts
         page = visitor.open(CHAT)
-        page.get_by_label("E-mail address").fill("alice@example.com")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_label("Password").press("Enter")
+        sign_in(page, "alice@example.com")
         expect(page.get_by_label("Your message")).to_be_visible()
         with proxy.cutting(0.7):
             for number in range(20):

@@ -8,9 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support import sample_data as h
-from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
+from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, sign_in, visit_fixture  # noqa: F401
 from tests.support.fake_ai import DONE, FakeServer, fake_server, piece, streams
-from tests.support.passwords import PASSWORD
 from tests.support.server_process import Served, fill, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]
@@ -36,9 +35,7 @@ def enter(visit: Callable[..., Visit], *options: object) -> Page:
     visitor = visit(*options)
     visitor.expected = ("401",)  # the sign-in page
     page = visitor.open(CHAT)
-    page.get_by_label("E-mail address").fill("alice@example.com")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_label("Password").press("Enter")
+    sign_in(page, "alice@example.com")
     expect(page.get_by_label("Your message")).to_be_visible()
     return page
 

@@ -2,15 +2,15 @@
 
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, Route, expect
 
-from tests.support import sample_data
+from tests.support import chromium, sample_data
 from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, sends_message, visit_fixture  # noqa: F401
-from tests.support.passwords import PASSWORD
 from tests.support.server_process import Served, fill, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]
@@ -46,18 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def open_chat(visit: Callable[..., Visit]) -> Callable[..., Visit]:
     """Sign Alice in and open a chat."""
-
-    def open_page(*options: object, session: str = sample_data.BUSY, **more: object) -> Visit:
-        visitor = visit(*options, **more)
-        visitor.expected = ("401",)  # the sign-in page
-        page = visitor.open(f"/console/chats/{session}")
-        page.get_by_label("E-mail address").fill("alice@example.com")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_label("Password").press("Enter")
-        expect(page.get_by_label("Your message")).to_be_visible()
-        return visitor
-
-    return open_page
+    return partial(chromium.open_chat, visit, "alice")
 
 
 def attach(page: Page, *files: Any) -> None:

@@ -15,9 +15,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from playwright.sync_api import Request, Route, expect
 
-from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
+from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, sign_in, visit_fixture  # noqa: F401
 from tests.support.mcp import LATEST, WITH_HANDSHAKE
-from tests.support.passwords import PASSWORD
 from tests.support.server_process import SESSION, Served, chat, fill, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]  # on SQLite only, as all tests in a browser
@@ -116,9 +115,7 @@ def approve(visitor: Visit, assistant: Assistant, answer: str = "Approve") -> No
     with visitor.intercept(is_callback, receive):
         visitor.page.goto(assistant.pages.get(timeout=60))
         if visitor.page.get_by_label("Password").count():
-            visitor.page.get_by_label("E-mail address").fill(ALICE)
-            visitor.page.get_by_label("Password").fill(PASSWORD)
-            visitor.page.get_by_role("button", name="Sign in", exact=True).click()
+            sign_in(visitor.page, ALICE)
         expect(visitor.page.get_by_text("My assistant")).to_be_visible()
         visitor.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
         visitor.page.get_by_role("button", name=answer, exact=True).click()

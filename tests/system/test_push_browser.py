@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, visit_fixture  # noqa: F401
+from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, sign_in, visit_fixture  # noqa: F401
 from tests.support.cluster import until
 from tests.support.fake_ai import sends
-from tests.support.passwords import PASSWORD, PASSWORD_HASH
+from tests.support.passwords import PASSWORD_HASH
 from tests.support.push_browser import PushBrowser
 from tests.support.server_process import APP, SESSION, Served, chat, fill, serving
 from tests.support.webhooks import Receiver, receiving
@@ -88,9 +88,7 @@ def test_browser_shows_a_message_after_a_press(
     visitor.context.add_init_script(SUBSCRIBING % json.dumps(browser.subscription))
     visitor.context.grant_permissions(["notifications"])
     page = visitor.open("/sign-in")
-    page.get_by_label("E-mail address").fill("alice@example.com")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_label("Password").press("Enter")
+    sign_in(page, "alice@example.com")
     visitor.open("/console/push")
     visitor.check_accessibility(WINDOWS)
     page.get_by_role("button", name="Turn on in this browser").click()
@@ -115,9 +113,7 @@ def test_blocked_notifications_are_explained(visit: Callable[..., Visit], server
     visitor = visit()
     visitor.context.add_init_script('Object.defineProperty(Notification, "permission", { value: "denied" })')
     page = visitor.open("/sign-in")
-    page.get_by_label("E-mail address").fill("alice@example.com")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_label("Password").press("Enter")
+    sign_in(page, "alice@example.com")
     visitor.open("/console/push")
     expect(page.get_by_text("The settings of this browser block notifications of this page.")).to_be_visible()
     expect(page.get_by_role("button", name="Turn on in this browser")).to_be_hidden()
