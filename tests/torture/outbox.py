@@ -62,6 +62,7 @@ def run(quick: bool) -> Iterator[Figure]:
                 else:
                     wait_until(lambda: pending(data) == 0, "the outbox is not empty", EMPTY_TIMEOUT)
         receiver.server.shutdown()
+        receiver.server.server_close()
     kills = 2 * rounds  # both workers
     delivered = Counter(message_id for _, message_id in receiver.received)
     lost = [message_id for message_id in sent if message_id not in delivered]
