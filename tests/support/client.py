@@ -71,7 +71,7 @@ class Client:
         for name, value in headers.items():
             environ["CONTENT_TYPE" if name == "content_type" else f"HTTP_{name.upper()}"] = value
         if method != "GET":
-            time.sleep(0.001)  # so that no two writes have the same timestamp, which has milliseconds
+            time.sleep(0.001 - time.time() % 0.001)  # so that no two writes have the same timestamp in milliseconds
         started: list[Any] = []
         sent_body = self.application(environ, lambda *arguments: started.append(arguments))
         payload = b"".join(sent_body)
