@@ -6,7 +6,7 @@ The pages' policy forbids `eval`, and with it Playwright's `wait_for_function`: 
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Locator,
     Page,
     Request,
     Route,
@@ -190,6 +191,16 @@ def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
     page.get_by_label("Password").fill(password)
     with page.expect_navigation():
         page.get_by_label("Password").press("Enter")
+
+
+def type_until_shown(writer: Visit, indicator: Locator) -> None:
+    """Type until an indicator is shown: the first keys may come shortly after an earlier indicator."""
+    for _ in range(100):
+        writer.page.locator("textarea[name=text]").press_sequentially("a")
+        with suppress(AssertionError):
+            expect(indicator).to_be_visible(timeout=200)
+            return
+    raise AssertionError("no typing indicator is shown")
 
 
 def open_chat(

@@ -1,13 +1,21 @@
 """Receipts and typing indicators in two real browsers, of staff and of a customer."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from tests.support import sample_data
-from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, open_chat, visit_fixture  # noqa: F401
+from tests.support.chromium import (
+    DARK,
+    LIGHT,
+    NARROW,
+    WIDE,
+    Visit,
+    open_chat,
+    type_until_shown,
+    visit_fixture,  # noqa: F401
+)
 from tests.support.server_process import Served, fill, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]
@@ -45,16 +53,6 @@ def test_staff_see_what_the_customer_has_received_and_read(visit: Callable[..., 
     customer.page.locator("[data-new-messages]").click()
     expect(last_time).to_contain_text("Read")
     staff.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
-
-
-def type_until_shown(writer: Visit, indicator: Locator) -> None:
-    """Type until an indicator is shown: the first keys may come shortly after an earlier indicator."""
-    for _ in range(100):
-        writer.page.locator("textarea[name=text]").press_sequentially("a")
-        with contextlib.suppress(AssertionError):
-            expect(indicator).to_be_visible(timeout=200)
-            return
-    raise AssertionError("no typing indicator is shown")
 
 
 def test_each_side_sees_that_the_other_is_typing(visit: Callable[..., Visit]) -> None:
