@@ -3,7 +3,7 @@
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 COMMIT = ""  # in an executable, the commit it was built from; with a + if files were changed since
 
 HOST = EXTENSION_SUFFIXES[0].split(".")[1]  # Python, processor and C library, such as cpython-311-x86_64-linux-gnu
