@@ -242,6 +242,9 @@ def read_responses(raw: bytes, request_bytes: bytes) -> tuple[list[Response], by
     return found, raw
 
 
+ERROR_MEMBERS = ({"success", "error"}, {"error", "error_description"}, {"jsonrpc", "id", "error"})  # API, OAuth, MCP
+
+
 def check(response: Response, request_bytes: bytes) -> None:
     """Raises AssertionError for a response that is neither successful nor a declared error."""
     status, headers, body = response
@@ -255,7 +258,7 @@ def check(response: Response, request_bytes: bytes) -> None:
     if status >= 400 and body:
         if headers["content-type"] == "application/json":
             error = json.loads(body)
-            assert set(error) in ({"success", "error"}, {"error", "error_description"}), details
+            assert set(error) in ERROR_MEMBERS, details
         else:
             assert headers["content-type"] == "text/html; charset=utf-8" and body.startswith(b"<!doctype html>"), (
                 details
