@@ -342,12 +342,15 @@ def wait_until_closed(server: Served, before: int) -> int:
 def rows_of_others() -> list[object]:
     """All rows that do not belong to Alice, except requests of devices, which any client may create.
 
-    Notifications of staff about a waiting customer, and the revision of staff that they change, are left out.
+    Also left out is what a customer's own acts change: notifications of staff about a waiting customer, the revision
+    of staff with them, and the rating of a bot.
     """
     found = [row for owner, rows in rows_by_owner().items() if owner != h.ALICE for row in rows]
     for table, columns in found:
         if table == "User" and columns["role"] != "user":
             del columns["revision"]
+        if table == "Bot":
+            del columns["rating"]
     return [(table, row) for table, row in found if table != "DeviceAuthorization" and row.get("type") != WAITING]
 
 
