@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.bench import dataset
+from tests.bench.deliveries import deliveries
 from tests.bench.load import Load
 from tests.bench.measure import Claim, run_round
 from tests.bench.processes import resident_bytes
@@ -137,6 +138,7 @@ CHECKS: dict[str, Check] = {
     "deep": deep,
     "together": together,
     "streams": streams,
+    "deliveries": deliveries,
     "start": start,
     "memory": memory,
     "size": size,

@@ -63,7 +63,7 @@ class TestTheWorkloads:
             "feedback": (0.8, 2, None),
             "send": (0.8, 2, None),
         }
-        assert set(checks.CHECKS) == {"deep", "together", "streams", "start", "memory", "size"}
+        assert set(checks.CHECKS) == {"deep", "together", "streams", "deliveries", "start", "memory", "size"}
         assert {*run.QUICK, run.SLOW_DISK} < set(run.ROWS)
         assert all(work.writes for work in WORKLOADS if work.requests[0][0] != "GET")
 
