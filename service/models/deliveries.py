@@ -174,8 +174,8 @@ class Delivery(Leased, Table):
         and has no error until its attempt has failed.
         """
         now = clock.now()
-        rows = [cls.find(id) for (id,) in _due(channel, target, now).rows()]
-        due = [row for row in rows if row and row.due_at <= now]  # others may have been claimed or made meanwhile
+        rows = (cls.find(id) for (id,) in _due(channel, target, now).rows())  # mostly, only the first is read
+        due = (row for row in rows if row and row.due_at <= now)  # others may have been claimed or made meanwhile
         closed_at = peewee.fn.coalesce(cls.closed_at, clock.now())
         found = cls.claim_first(due, lease, is_open=False, closed_at=closed_at, error="")
         return found and cls.find(found.id)
