@@ -38,7 +38,7 @@ MAX_MCP_NAME = 64  # characters
 
 
 def by_demo(text: str) -> str:
-    """Raises ValueError: stored e-mails give admins access to the accounts of others, which only a demo may do."""
+    """Raises ValueError: the setting is for demos only."""
     raise ValueError("unset: `serve --demo` sets it")
 
 
@@ -216,13 +216,19 @@ class Settings:
     mcp_trusted: tuple[str, ...] = _setting(
         (), "name of an MCP server that says truly which of its tools only read; repeatable", metavar="NAME"
     )
+    demo_questions: str = _setting(
+        "",
+        "regular expression of the messages to which the assistant of a demo replies; others get canned answers",
+        read=by_demo,
+        hidden=True,
+    )
     smtp: str = _setting(
         "",
         "URL of the server that sends e-mails, such as smtps://user@mail.example, or smtp:// with STARTTLS",
         read=smtp_url,
     )
     smtp_password: str = _setting("", "password of the user of the SMTP server", secret=True)
-    store_mails: str = _setting(
+    store_mails: str = _setting(  # which gives admins access to the accounts of others
         "", "URL of a demo, whose e-mails are stored in the database in place of being sent", read=by_demo, hidden=True
     )
     mail_from: str = _setting("", "sender of e-mails, such as Support <support@chat.example>", read=mailbox)
@@ -250,6 +256,11 @@ class Settings:
     log_format: str = _setting("text", "format of log lines, for people or for programs", choices=("text", "json"))
     metrics_network: str = _setting("", "address or network that may read /metrics, in place of this host")
     verify_answers: bool = _setting(False, "check every response against its declaration, for tests", hidden=True)
+
+    @property
+    def suggests_replies(self) -> bool:
+        """Whether the assistant writes drafts for staff, which that of a demo does not."""
+        return bool(self.assistant_url) and not self.demo_questions
 
     @property
     def address(self) -> ListenAddress:

@@ -34,7 +34,7 @@ def suggest(caller: Caller, session: ChatSession, settings: Settings) -> str:
     """
     if not caller.is_staff(session.app_id):
         raise Forbidden(not_found=SessionNotFound)
-    assistant = metered_assistant(settings)
+    assistant = metered_assistant(settings) if settings.suggests_replies else None
     if assistant is None:
         raise AssistantNotConfigured
     question = bot_replies.question_to_staff(session)

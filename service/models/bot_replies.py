@@ -1,5 +1,6 @@
 """Bot replies: which messages a bot replies to, when staff replies instead, and how a reply is stored."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from service.models.messages import NEWEST_FIRST, PUBLIC, Message
 from service.models.posting import call_staff, post
 from service.models.reply_queue import PendingReply
 from service.models.users import User
+from service.settings import Settings
 
 REPLY_STATUSES = ("open", "active")  # statuses of chat sessions in which bots reply
 STAFF_PAUSE = 30 * clock.MINUTE  # without bot replies, after a message of staff
@@ -35,6 +37,23 @@ class ReplyOptions(NamedTuple):
 
     accept_language: str = ""  # the header of the request
     by_assistant: bool = False  # reply later, through the assistant
+    demo_questions: str = ""  # regular expression of the messages that are for the assistant; empty: all
+
+    @classmethod
+    def of(cls, accept_language: str, settings: Settings) -> "ReplyOptions":
+        """Return the options of a request."""
+        return cls(accept_language, bool(settings.assistant_url), settings.demo_questions)
+
+    def are_for_assistant(self, session: ChatSession, text: str) -> bool:
+        """Return whether the assistant replies to a text.
+
+        That of a demo gets questions, and what follows while it has not replied, because a message replaces the one
+        before it in the queue, and ends its turn.
+        """
+        if not self.by_assistant or not self.demo_questions:
+            return self.by_assistant
+        waits = PendingReply.select().where(PendingReply.chat_session_id == session.id)
+        return bool(re.search(self.demo_questions, text)) or bool(waits.exists())
 
 
 class PlannedReply(NamedTuple):
@@ -64,7 +83,7 @@ def plan_reply(session: ChatSession, text: str, options: ReplyOptions) -> Planne
         return None
     languages = languages_of(session, options.accept_language)
     calls_person = responder.asks_for_person(text)
-    if options.by_assistant and not calls_person:
+    if not calls_person and options.are_for_assistant(session, text):
         return PlannedReply("", languages) if replying_bot(session) else None
     reply = automatic_reply(session, text, languages)
     return PlannedReply(reply, languages, calls_person) if reply else None

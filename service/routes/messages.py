@@ -166,7 +166,7 @@ def draft_message(
         draft = draft.pressing(body.action_source_id, action)
     elif body.action_payload:
         draft = draft._replace(action_payload=body.action_payload.stored())
-    options = ReplyOptions(request_info.languages, bool(settings.assistant_url))
+    options = ReplyOptions.of(request_info.languages, settings)
     return draft, options, sending.plan_bot_reply(caller, session, draft, options)
 
 

@@ -34,7 +34,9 @@ def test_every_setting_has_its_value_and_its_source(show: Callable[..., Outcome]
     outcome = show("--json", "--port", "9", CX_WORKERS="3", CX_ALLOW_ORIGIN="http://a", CX_ASSISTANT_KEY_FILE=str(path))
     assert (outcome.status, outcome.errors) == (0, "")
     rows = {row["name"]: (row["value"], row["source"], row["source_name"]) for row in json.loads(outcome.output)}
-    assert rows.keys() == {field.name for field in dataclasses.fields(Settings)} - {"store_mails", "verify_answers"}
+    assert rows.keys() == {field.name for field in dataclasses.fields(Settings)} - {
+        *("demo_questions", "store_mails", "verify_answers")
+    }
     assert rows["data"] == ("cx-data", "default", "")
     assert rows["port"] == (9, "flag", "--port")
     assert rows["workers"] == (3, "variable", "CX_WORKERS")

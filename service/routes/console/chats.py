@@ -241,7 +241,7 @@ def chat_page(
         statuses=STATUSES,
         is_staff=caller.is_staff(session.app_id),
         may_call_person=may_call_person(session),
-        suggests=bool(settings.assistant_url),
+        suggests=settings.suggests_replies,
         staff=staff_to_choose(caller, session),
         rating=ratings.rating_of(session),
         may_rate=ratings.may_rate(caller, session),
@@ -263,7 +263,7 @@ def change_chat(
 ) -> Redirect:
     """Send or edit a message, or change a message or the chat session."""
     if body.act in ("send", "press"):
-        return _send(caller, session, body, ReplyOptions(request_info.languages, bool(settings.assistant_url)))
+        return _send(caller, session, body, ReplyOptions.of(request_info.languages, settings))
     done, fragment = ACTIONS[body.act](caller, session, body)
     return Redirect(f"{chat_address(session, query, reply='', edit='', done=done)}#{fragment}")
 
