@@ -5,7 +5,7 @@
     interrupts     what Ctrl-C does
     process        standard streams and exit status of a command
     assets         the folders static/ and templates/
-    demo/          the demo's data, and the tool that generates it
+    demo/          the demo's data and the tool that generates it; the demo's MCP server and canned assistant
     settings       flags, CX_ variables and defaults; read once, immutable
     clock          time and identifiers, monotonic
     escape         escapes untrusted text for terminals and logs

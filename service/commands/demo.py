@@ -1,5 +1,6 @@
 """The demo of `serve --demo`: imports its records into an empty database, and prints a tour."""
 
+import contextlib
 import dataclasses
 import re
 import tempfile
@@ -31,6 +32,16 @@ admin@demo.example  admin  sees the chats of both apps, and the feedback of all 
 PASSWORD = "demo-password"
 
 QUIZ = "b1695ed2-7632-51a7-afd1-b4ce71621874"  # the main chat session of the tour
+MCP_SERVER = "weather-and-parcels.demo.example"
+
+PAGES = """
+@URL@/      the console
+@URL@/docs  the API reference
+
+As Alice, open @URL@/console/chats/@QUIZ@
+and ask the bot "What is the weather in Lisbon?" or "Where is parcel KL-4711-BATH?".
+It asks for permission to use a tool, which you can revoke under Data shares.
+"""
 
 # Paragraphs; those that begin with #+ use extensions, and are omitted with --documented-only. A line that ends with a
 # backslash is printed joined with the next one, so that every printed line can be pasted separately. The text is ASCII
@@ -130,9 +141,33 @@ def storing_mails(settings: Settings, url: str) -> Settings:
     return dataclasses.replace(settings, store_mails=url)
 
 
+@contextlib.contextmanager
+def serving_tools(settings: Settings) -> Iterator[Settings]:
+    """A block in which the MCP server of the demo runs. Yields settings with which the assistant uses its tools.
+
+    Without an assistant in the settings, that is the canned assistant of the demo. Raises Stop.
+    """
+    is_named = any(entry.startswith(f"{MCP_SERVER}=") for entry in settings.mcp)
+    if settings.documented_only or is_named or not is_present():
+        yield settings
+        return
+    from service.demo.assistant import QUESTIONS
+    from service.demo.server_process import serving
+
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(serving())
+        except OSError as error:
+            raise Stop(f"cannot start the MCP server of the demo: {error.strerror}") from None
+        if not settings.assistant_url:
+            canned = f"{url}{demo.ASSISTANT_PATH}"
+            settings = dataclasses.replace(settings, assistant_url=canned, demo_questions=QUESTIONS)
+        yield dataclasses.replace(settings, mcp=(*settings.mcp, f"{MCP_SERVER}={url}{demo.MCP_PATH}"))
+
+
 def invitation(url: str, documented_only: bool) -> str:
     """Returns the accounts, the addresses of the pages, and the tour."""
-    pages = f"{url}/      the console\n{url}/docs  the API reference"
+    pages = PAGES.strip().replace("@URL@", url).replace("@QUIZ@", QUIZ)
     parts = [
         f"Accounts, all with the password {PASSWORD}:\n" + textwrap.indent(PEOPLE.strip(), "  "),
         *([] if documented_only else ["In a browser:\n" + textwrap.indent(pages, "  ")]),

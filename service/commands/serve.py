@@ -1,6 +1,7 @@
 """`serve`: runs the service."""
 
 import argparse
+import contextlib
 import functools
 import logging
 import os
@@ -36,8 +37,8 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
         raise Stop("--workers and --threads must be at least 1")
     if flags.demo and settings.address.path and not settings.public_url:
         raise Stop("--demo on a Unix socket needs --public-url")
-    metered_assistant(settings)  # validates the settings before anything is opened
-    make_worker = worker_of(settings)
+    metered_assistant(settings)  # this and the next calls validate the settings before anything is opened
+    worker_of(settings)
     transports_of(settings)
     branding_of(settings)
     client_address.proxy_network(settings.trusted_proxy)
@@ -54,18 +55,21 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
     if flags.demo:
         print(demo.present(settings.public_url or bound, settings.documented_only), flush=True)
         settings = demo.storing_mails(settings, settings.public_url or bound)
-    first_step = describe_first_step(settings, bound) if first_admin.is_missing() else ""
-    db.close_database()  # each worker opens its own
-    public = f" (public URL {settings.public_url})" if settings.public_url else ""
-    logs.announce(f"cx-service listens on {bound}{public}")
-    if first_step:
-        logs.announce(first_step)
-    notify_systemd("READY=1")
-    inline_read = db.inline_read if db.database.reads_inline else None
-    transaction = db.group_commit if db.database.groups_writes else None
-    release = lock.release if lock else None
-    build = functools.partial(app.build, settings)
-    return server.serve(build, sock, settings, updates.watch, inline_read, transaction, release, make_worker)
+    with demo.serving_tools(settings) if flags.demo else contextlib.nullcontext(settings) as settings:
+        first_step = describe_first_step(settings, bound) if first_admin.is_missing() else ""
+        db.close_database()  # each worker opens its own
+        public = f" (public URL {settings.public_url})" if settings.public_url else ""
+        logs.announce(f"cx-service listens on {bound}{public}")
+        if first_step:
+            logs.announce(first_step)
+        notify_systemd("READY=1")
+        inline_read = db.inline_read if db.database.reads_inline else None
+        transaction = db.group_commit if db.database.groups_writes else None
+        release = lock.release if lock else None
+        build = functools.partial(app.build, settings)
+        return server.serve(
+            build, sock, settings, updates.watch, inline_read, transaction, release, worker_of(settings)
+        )
 
 
 def worker_of(settings: Settings) -> Callable[..., Worker]:

@@ -124,3 +124,4 @@ def test_client_is_loaded_only_if_it_is_used() -> None:
     assert "service.assistant.reply_worker" in loaded
     names = ("service.mcp_client", "service.assistant.tool_worker", "service.assistant.toolbox")
     assert not loaded & {*names, "service.assistant.tool_texts"}
+    assert {name for name in loaded if name.startswith("service.demo")} == {"service.demo"}
