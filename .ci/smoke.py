@@ -3,7 +3,8 @@
     python .ci/smoke.py EXECUTABLE PYTHON [ARGUMENT …]
 
 It serves the demo on a free port of the loopback interface, logs in (argon2), sends a message and finds it again
-(SQLite with FTS5), uploads an avatar (Pillow), makes a backup, and runs the doctor on the data.
+(SQLite with FTS5), asks a question for which the bot needs a tool of the demo's MCP server (another process), uploads
+an avatar (Pillow), makes a backup, and runs the doctor on the data.
 """
 
 import json
@@ -25,6 +26,8 @@ from typing import Any, NamedTuple
 EMAIL, PASSWORD = "alice@demo.example", "demo-password"
 SECONDS = 300  # to start; emulated processors are slow
 TEXT = "smoketest"
+CHAT = "b1695ed2-7632-51a7-afd1-b4ce71621874"  # of the user with a bot
+QUESTION, TOOL = "What is the weather in Lisbon?", "get_forecast"
 
 
 class Failed(Exception):
@@ -96,6 +99,18 @@ class Service:
         return json.loads(content)["data"]
 
 
+def ask_for_tool(service: Service) -> None:
+    """Asks a question, and waits until the bot asks for permission to use a tool."""
+    service.call("POST", f"/chats/{CHAT}/messages", {"content": {"text": QUESTION}})
+    limit = time.monotonic() + SECONDS
+    while time.monotonic() < limit:
+        (newest,) = service.call("GET", f"/chats/{CHAT}/messages?direction=backward&limit=1")
+        if TOOL in bytes(newest["content"]).decode():
+            return
+        time.sleep(0.5)
+    raise Failed("tool: the bot does not ask for permission")
+
+
 def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """Yields what was tried successfully. Raises an exception for what fails."""
 
@@ -127,6 +142,8 @@ def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Ite
         if not service.call("GET", f"/chats/search?q={TEXT}"):
             raise Failed("search: the message is not found")
         yield "search"
+        ask_for_tool(service)
+        yield "tool"
         form = (
             b'--x\r\nContent-Disposition: form-data; name="avatar"; filename="a.png"\r\n\r\n' + png() + b"\r\n--x--\r\n"
         )
