@@ -1,4 +1,4 @@
-"""Tells which test opened a socket that nobody closed. The warning, in a later test, has only its file descriptor."""
+"""Tells which test opened a socket that stays open. The warning, in a later test, has only its file descriptor."""
 
 import os
 import re
