@@ -92,6 +92,8 @@ class Text(Column):
     The `validator` is called for texts that are not empty. It returns the text to store, or raises ValueError.
     """
 
+    json_of_null = "null"
+
     def __init__(
         self,
         max_length: int = 0,
@@ -109,11 +111,16 @@ class Text(Column):
         return self.validator(value) if value and self.validator else value
 
     def json(self) -> tuple[str, str]:
-        return "%s", f"json_quote({self.sql})"
+        quoted = f"json_quote({self.sql})"
+        if self.null:  # no function is called for NULL, which most rows have: a call takes longer than the comparison
+            quoted = f"CASE WHEN {self.sql} IS NULL THEN '{self.json_of_null}' ELSE {quoted} END"
+        return "%s", quoted
 
 
 class OptionalText(Text):
     """A text that few rows have. Unset is NULL in the database, and the empty string on the wire."""
+
+    json_of_null = '""'
 
     def __init__(self, max_length: int = 0, **options: FieldOption) -> None:
         super().__init__(max_length, null=True, default=None, **options)
@@ -121,9 +128,6 @@ class OptionalText(Text):
 
     def to_stored(self, value: SqlValue) -> SqlValue:
         return super().to_stored(value) or None
-
-    def json(self) -> tuple[str, str]:
-        return "%s", f"json_quote(coalesce({self.sql}, ''))"
 
 
 class Choice(Column):

@@ -1,6 +1,7 @@
 """Chat sessions and messages as listed for a reader, read markers, and the context for an assistant."""
 
 import itertools
+import operator
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -49,6 +50,8 @@ from service.models.users import User
 UNREAD_LIMIT = 100  # unread messages are counted up to this number
 CONTEXT_LENGTH = 512 * 1024  # characters of all texts; the newest message is included whatever its length
 CONTEXT_DEPTH = 1_000  # newest messages that are read for a context
+
+_stored_receipts = operator.itemgetter(*RECEIPTS)
 
 
 class LastMessage(Struct):
@@ -208,8 +211,9 @@ def _pinned_previews(session_id: str, limit: int, *, staff: bool) -> Query:
 
 
 def _receipts(caller: Caller, session: ChatSession) -> tuple[str, ...]:
-    """Return the receipts of a session for `_messages`; none if the caller hides them."""
-    return tuple(getattr(session, name) for name in RECEIPTS) if caller.shows_receipts else ()
+    """Return the receipts of a session for `_messages`; none if the `status` of its messages is as stored."""
+    receipts = _stored_receipts(session.__data__)
+    return receipts if any(receipts) and caller.shows_receipts else ()
 
 
 @compiled

@@ -314,24 +314,18 @@ def with_receipts(*positions: peewee.Node) -> RenderedRow:
     `positions` are those of the session: `delivered_to_customer`, `read_by_customer`, and the same two of the staff;
     without them, they are read from the session.
     """
-    if not positions:
-        columns = (getattr(ChatSession, name) for name in RECEIPTS)
-        positions = tuple(
-            ChatSession.select(column).where(ChatSession.id == Message.chat_session_id) for column in columns
-        )
-    delivered_to_customer, read_by_customer, delivered_to_staff, read_by_staff = positions
-    read = peewee.Case(None, [(BY_CUSTOMER, read_by_staff)], read_by_customer)
-    delivered = peewee.Case(None, [(BY_CUSTOMER, delivered_to_staff)], delivered_to_customer)
-    status = peewee.Case(
-        None,
-        [
-            (~HAS_RECEIPTS | Message.is_private, peewee.SQL('json_quote("status")')),
-            (Message.id <= read, peewee.SQL("'\"read\"'")),
-            (Message.id <= delivered, peewee.SQL("'\"delivered\"'")),
-        ],
-        peewee.SQL("'\"sent\"'"),
-    )
-    return rendered_row(Message, status=status)
+    columns = (getattr(ChatSession, name) for name in RECEIPTS)
+    to_customer, by_customer, to_staff, by_staff = positions or columns
+    by_side = peewee.Case(None, [(BY_CUSTOMER, _status(to_staff, by_staff))], _status(to_customer, by_customer))
+    derived = by_side if positions else ChatSession.select(by_side).where(ChatSession.id == Message.chat_session_id)
+    stored = (~HAS_RECEIPTS | Message.is_private, peewee.SQL('json_quote("status")'))
+    return rendered_row(Message, status=peewee.Case(None, [stored], derived))
+
+
+def _status(delivered: peewee.Node, read: peewee.Node) -> peewee.Node:
+    """Return the JSON of the `status` of a message, from the positions of the other side."""
+    known = [(Message.id <= read, peewee.SQL("'\"read\"'")), (Message.id <= delivered, peewee.SQL("'\"delivered\"'"))]
+    return peewee.Case(None, known, peewee.SQL("'\"sent\"'"))
 
 
 def rendered_for(id: str, *, receipts: bool) -> msgspec.Raw:
