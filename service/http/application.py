@@ -43,13 +43,25 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Middleware
     return Middleware(find, settings)
 
 
+class _Router(bottle.Router):
+    """A router that is compiled once. Bottle's compiles all rules of a method again whenever one is added."""
+
+    def _compile(self, method: str) -> None:
+        """Bottle calls this for each rule that is added."""
+
+    def compile(self) -> None:
+        """Compile all rules."""
+        for method in self.dyna_routes:
+            super()._compile(method)
+
+
 @functools.lru_cache(maxsize=2)
 def make_router(operations: tuple[Operation, ...]) -> bottle.Router:
     """The router that finds an operation, or None for a static file. It is the same for all settings.
 
     Raises TypeError where two operations have the same route or name.
     """
-    router, taken = bottle.Router(), dict[object, Operation]()
+    router, taken = _Router(), dict[object, Operation]()
     router.add(r"/static/<name:path><:re:\Z>", "GET", None)
     for operation in operations:
         for claim in (operation.name, (operation.method, re.sub(r"{\w+}", "{}", operation.full_path))):
@@ -58,6 +70,7 @@ def make_router(operations: tuple[Operation, ...]) -> bottle.Router:
         rule = re.sub(r"{(\w+)}", r"<\1>", operation.full_path)
         # Bottle's own end of a rule also matches before a final newline.
         router.add(rule + (r"<:re:\Z>" if "<" in rule else ""), operation.method, operation)
+    router.compile()
     return router
 
 

@@ -104,6 +104,14 @@ LIBRARIES = {
             "waitress.wasyncore.file_dispatcher": "service/server/workers.py",
         },
     ),
+    "bottle": Library(
+        "0.13.4",
+        "that `Router.add` calls `_compile` only to make `dyna_regexes`, by the tests in tests/http",
+        {
+            "bottle.Router._compile": "service/http/application.py",
+            "bottle.Router:dyna_routes": "service/http/application.py",
+        },
+    ),
     "pillow": Library(
         "13.0.0",
         "that the first frame of a WebP still comes from its decoder without a copy, by tests/routes/test_avatars.py",
