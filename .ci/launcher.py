@@ -1,7 +1,7 @@
-"""The entry point of the executable: checks the Python version, chooses a folder to unpack into, and starts shiv.
+"""The entry point of the executable: checks the Python version, unpacks with shiv, and starts the program.
 
 .ci/build.py puts it into the archive as `__main__.py`. It must also parse on older versions of Python, to report them.
-It runs at every start, so it imports little.
+It runs at every start, so it imports little: shiv, and the list of the files in the archive, only to unpack.
 """
 
 import _signal as signal  # the module `signal` imports others
@@ -131,6 +131,27 @@ def select_files(archive: "ZipFile", running: str) -> None:
             archive.NameToInfo[entry.filename] = entry
 
 
+def unpack(place: Path, name: str, running: str) -> None:
+    """Unpacks the archive at the first start. Exits if that fails."""
+    from zipfile import ZipFile
+
+    from _bootstrap import extract_site_packages
+
+    try:
+        with ZipFile(sys.argv[0]) as archive:
+            select_files(archive, running)
+            extract_site_packages(archive, place / name)
+    except OSError as error:
+        stop(1, f"cannot unpack into {place}: {error.strerror}; set SHIV_ROOT to a writable folder with free space")
+    remove_other_builds(place, name)
+
+
+def add_packages(folder: Path) -> None:
+    """Adds the unpacked packages to the module path, before those of the host, as shiv does."""
+    hosts = (place for place, path in enumerate(sys.path) if Path(path).name in ("site-packages", "dist-packages"))
+    sys.path.insert(next(hosts, len(sys.path)), str(folder))
+
+
 def main() -> None:
     """Checks the version, chooses a folder, unpacks at the first start, and runs the program."""
     running = running_tag()
@@ -148,20 +169,14 @@ def main() -> None:
     else:
         stop(1, "found no private folder to unpack into; set SHIV_ROOT to a folder that only you can write")
 
-    from zipfile import ZipFile
-
-    from _bootstrap import bootstrap, extract_site_packages
-
     os.environ["SHIV_ROOT"] = str(place)
     if not (place / name).is_dir():
-        try:
-            with ZipFile(sys.argv[0]) as archive:
-                select_files(archive, running)
-                extract_site_packages(archive, place / name)
-        except OSError as error:
-            stop(1, f"cannot unpack into {place}: {error.strerror}; set SHIV_ROOT to a writable folder with free space")
-        remove_other_builds(place, name)
-    bootstrap()
+        unpack(place, name, running)
+    add_packages(place / name / "site-packages")
+
+    import app
+
+    app.main()
 
 
 main()

@@ -43,7 +43,7 @@ def build_app(operations: Iterable[Operation], settings: Settings) -> Middleware
     return Middleware(find, settings)
 
 
-class _Router(bottle.Router):
+class _Router(bottle.Router):  # type: ignore[misc]  # Bottle gives no types
     """A router that is compiled once. Bottle's compiles all rules of a method again whenever one is added."""
 
     def _compile(self, method: str) -> None:
