@@ -17,8 +17,6 @@ import time
 import uuid as uuid_module
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from ulid import ULID
-
 SECOND = 1_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -34,7 +32,8 @@ _OWN_FORM = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
-_BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "abcdefghijklmnopqrstuv")  # from the digits of ULIDs to Python's
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of ULIDs
+_BASE_32 = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")  # to Python's digits
 
 _NANOSECONDS = 1_000_000  # in a millisecond
 
@@ -162,22 +161,34 @@ def ulid(at: int | None = None, *, after: str = "") -> str:
     """
     global _latest_ulid
     if at is not None:
-        number = int.from_bytes(ULID.from_timestamp(at).bytes[:6]) << 80 | next(_sequence)
-        return str(ULID.from_int(max(number, int(ULID.from_str(after)) + 1 if after else 0)))
-    number = int(ULID.from_timestamp(now()))
+        made = ulid_of(at << 80 | next(_sequence))
+        return max(made, ulid_of(ulid_number(after) + 1)) if after else made
+    number = now() << 80 | secrets.randbits(80)
     with _lock:
         if number < _latest_ulid or number >> 80 == _latest_ulid >> 80:
             number = _latest_ulid + 1
         _latest_ulid = number
-    text = str(ULID.from_int(number))
+    text = ulid_of(number)
     if text <= after:
-        text = str(ULID.from_int(int(ULID.from_str(after)) + 1 + secrets.randbits(60)))
+        text = ulid_of(ulid_number(after) + 1 + secrets.randbits(60))
     return text
 
 
 def first_ulid(at: int) -> str:
     """The smallest ULID with a time in milliseconds."""
-    return str(ULID.from_int(at << 80))
+    return ulid_of(at << 80)
+
+
+def ulid_of(number: int) -> str:
+    """The ULID with a number of 128 bits: the time in milliseconds, then 80 bits. Raises OverflowError for others."""
+    if number >> 128:
+        raise OverflowError("not a number of 128 bits")
+    return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -1, -5)])
+
+
+def ulid_number(text: str) -> int:
+    """The number of a ULID that `ulid_of` or `read_ulid` returned."""
+    return int(text.translate(_BASE_32), 32)
 
 
 def read_ulid(text: str) -> str:

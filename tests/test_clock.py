@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import example, given
+from hypothesis.strategies import integers
+from ulid import ULID
 
 from service import clock
 from service.models import Message
@@ -187,6 +190,20 @@ def test_timestamps_have_three_decimals_and_sort_chronologically():
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp) for stamp in stamps)
     assert [clock.milliseconds(stamp) for stamp in stamps] == moments
     assert (stamps[0], stamps[-1]) == ("1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
+
+
+@given(integers(0, 2**128 - 1))
+@example(0)
+@example(2**128 - 1)
+def test_ulids_are_those_of_the_reference_implementation(number):
+    assert clock.ulid_of(number) == str(ULID.from_int(number))
+    assert clock.ulid_number(clock.ulid_of(number)) == number
+
+
+@pytest.mark.parametrize("number", [-1, 2**128])
+def test_numbers_beyond_those_of_ulids_are_refused(number):
+    with pytest.raises(OverflowError):
+        clock.ulid_of(number)
 
 
 def test_identifiers_are_uppercase_ulids_and_lowercase_uuids():

@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ulid import ULID
-
 from service import clock, demo
 from service.commands import Stop
 from service.models import ChatSession
@@ -206,7 +204,7 @@ def move(lines: Iterable[str], now: int) -> Iterator[str]:
     past_shift, future_shift = age // QUARTER * QUARTER, -(-age // clock.DAY) * clock.DAY
 
     def move_ulid(found: re.Match[str]) -> str:
-        return f'"{ULID.from_int(int(ULID.from_str(found[1])) + (past_shift << 80))}"'
+        return f'"{clock.ulid_of(clock.ulid_number(found[1]) + (past_shift << 80))}"'
 
     def move_line(line: str) -> str:
         future = [time for time in map(clock.milliseconds, TIMESTAMP.findall(line)) if time > newest]
