@@ -5,6 +5,7 @@ Modules are imported where they are used, so that `main` handles signals before 
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from service import interrupts
@@ -46,6 +47,7 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
 def main() -> None:
     """Run a command."""
     interrupts.exit_at_once()
+    gc.disable()  # while modules are loaded, which leave almost no garbage; `run` enables it again
     from service import process
     from service.commands import run
 

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import gc
 import importlib
 import re
 import sys
@@ -157,6 +158,9 @@ def run(argv: list[str] | None = None) -> int:
         for path in exposed_files():
             print(f"cx-service: warning: all users of this machine can read {clean(str(path))}", file=sys.stderr)
         interrupts.raise_error()
+        if not gc.isenabled():  # see `app.main`
+            gc.freeze()  # never look for garbage among what is loaded; so workers share its memory, too
+            gc.enable()
         return int(flags.run(flags, settings) or 0)
     except (Stop, DatabaseUnusable, ValueError) as error:
         print(f"cx-service: {clean(str(error))}", file=sys.stderr)

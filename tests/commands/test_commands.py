@@ -152,6 +152,19 @@ def test_version_is_the_same_everywhere(cx: Callable[..., Outcome], anyone: Clie
     assert subprocess.run(line, cwd=ROOT, capture_output=True, check=True).stdout.decode() == f"{VERSION}\n"
 
 
+def test_garbage_is_collected_while_a_command_runs_but_not_among_loaded_modules() -> None:
+    program = """
+import gc, sys
+import app
+from service.commands import describe
+describe.print_routes = lambda *_: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+sys.argv[1:] = ["routes"]
+app.main()
+"""
+    line = [sys.executable, "-c", program]
+    assert subprocess.run(line, cwd=ROOT, capture_output=True, check=True).stdout == b"True True\n"
+
+
 def test_app_py_can_be_executed() -> None:
     done = command("routes", "--documented-only")
     assert (done.returncode, done.stderr) == (0, b"")
