@@ -36,13 +36,14 @@ class MeteredAssistant:
         outcome: Outcome,
         may_call_person: bool = False,
         timeout: float | None = None,
+        max_characters: int | None = None,
         functions: Sequence[Mapping[str, object]] = (),
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
         """Returns the reply to messages about a chat session. Raises AssistantError.
 
         Not inside a transaction: it waits for another server. `outcome` is that of a reply with a text. `on_text` is
-        called with the text so far, if the server streams.
+        called with the text so far, if the server streams. A reply of more than `max_characters` is an error.
         """
         reached = retry_on_conflict(lambda: AssistantUsage.admit(session.app_id, self._limits))
         if reached:
@@ -67,6 +68,8 @@ class MeteredAssistant:
                 functions=functions,
                 on_text=on_text and receive,
             )
+            if max_characters and len(completion.text) > max_characters:
+                raise AssistantError("the reply is too long", tokens=completion.tokens)
             other: Outcome = "tool_call" if completion.call else outcome
             tokens, result = completion.tokens, "handover" if completion.calls_person else other
             return completion

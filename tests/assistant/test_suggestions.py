@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from service import db
-from service.assistant import suggestions
+from service.assistant import staff_requests
 from service.assistant.instructions import FOR_STAFF
 from service.http.application import build_app
 from service.models import AssistantUsage, Bot, CannedAnswer, ChatSession, Message, Notification, PendingReply, User
@@ -109,7 +109,7 @@ def test_assistant_that_fails_is_unavailable(staff, session, ai, behave, caplog)
 
 
 def test_slow_assistant_is_unavailable(staff, session, ai, monkeypatch):
-    monkeypatch.setattr(suggestions, "TIMEOUT", 0.1)
+    monkeypatch.setattr(staff_requests, "TIMEOUT", 0.1)
     ai.behave = hangs
     assert suggestion(staff, session).error == (503, "assistant_unavailable")
 
