@@ -23,6 +23,7 @@ _MISLEADING = re.compile(r"[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LANGUAGE_RANGE = re.compile(
     r"([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8}){0,8})(?:\s*;\s*q=([01](?:\.[0-9]{0,3})?))?", re.ASCII
 )
+_PLAIN_LANGUAGE = re.compile(r"([a-z]{2,3})(-[a-z]{4})?(-[a-z]{2}|-[0-9]{3})?(?![a-z0-9])", re.ASCII | re.IGNORECASE)
 _LANGUAGE_TAG = re.compile(
     r"""
     (?: (?: [a-z]{2,3} (?: -[a-z]{3} ){0,3} | [a-z]{4,8} )  # language, extended language
@@ -77,6 +78,15 @@ def language_tag(text: str) -> str:
     if not match or len(set(variants)) < len(variants) or len(set(singletons)) < len(singletons):
         raise ValueError("expected a language tag such as en or pt-BR")
     return text
+
+
+def plain_language(text: str) -> str:
+    """The language, script and region of a language tag, in their usual case (RFC 5646, section 2.1.1)."""
+    match = _PLAIN_LANGUAGE.match(language_tag(text))
+    if not match:
+        raise ValueError("expected a language tag such as en or pt-BR")
+    language, script, region = match.groups("")
+    return language.lower() + script.title() + region.upper()
 
 
 def accepted_languages(header: str) -> list[str]:

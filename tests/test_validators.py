@@ -435,3 +435,17 @@ class TestVisibleTexts:
 def test_the_languages_of_a_header_are_told_with_the_preferred_one_first(header, languages):
     assert validators.accepted_languages(header) == languages
     assert validators.accepted_languages(", ".join(languages)) == languages
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [("DE", "de"), ("pt-br", "pt-BR"), ("ZH-HANT-tw-x-a", "zh-Hant-TW"), ("es-419", "es-419"), ("de-1996", "de")],
+)
+def test_plain_language_has_language_script_and_region(tag, expected):
+    assert validators.plain_language(tag) == expected
+
+
+@pytest.mark.parametrize("tag", ["", "x-private", "english", "i-klingon", "de-", "de--AT"])
+def test_tag_without_a_plain_language_is_an_error(tag):
+    with pytest.raises(ValueError, match="expected a language tag"):
+        validators.plain_language(tag)

@@ -3,7 +3,8 @@
 The source texts are English. A catalogue beside this file, such as `de.po`, has their translations. `make translations`
 collects the texts, and the build of the executable compiles the catalogues.
 
-    dates    names of months and days, and formats of dates, by language
+    dates            names of months and days, and formats of dates, by language
+    language_names   names of languages, by language
 
 Functions translate into the language that `use` has set for the current request:
 

@@ -15,6 +15,7 @@ from babel.messages.catalog import Catalog
 
 from service import translation
 from service.translation.dates import FORMATS
+from service.translation.language_names import TAGS, language_name
 
 ROOT = Path(__file__).parents[2]
 TRANSLATED = sorted(set(translation.LANGUAGES) - {translation.SOURCE})
@@ -125,6 +126,29 @@ def test_scripts_have_no_texts(name: str) -> None:
         for attribute in re.findall(r" data-([a-z-]+)=", element)
     }
     assert used <= given
+
+
+@pytest.mark.parametrize("language", sorted(translation.LANGUAGES))
+def test_names_of_languages_are_those_of_cldr(language: str) -> None:
+    languages = Locale.parse(language.replace("-", "_")).languages
+    with translation.use(language):
+        names = {tag: language_name(tag) for tag in TAGS.split()}
+    assert names == {tag: languages[tag.replace("-", "_")] for tag in names}
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("pt-BR", "Portuguese"),
+        ("PT", "Portuguese"),
+        ("zh-hant-TW", "Traditional Chinese"),
+        ("zh-TW", "Chinese"),
+        ("tlh", "tlh"),
+        ("x-one", "x-one"),
+    ],
+)
+def test_language_has_a_name_without_its_region(tag: str, name: str) -> None:
+    assert language_name(tag) == name
 
 
 @pytest.mark.parametrize("language", sorted(translation.LANGUAGES))
