@@ -258,8 +258,8 @@ class Settings:
     verify_answers: bool = _setting(False, "check every response against its declaration, for tests", hidden=True)
 
     @property
-    def suggests_replies(self) -> bool:
-        """Whether the assistant writes drafts for staff, which that of a demo does not."""
+    def assistant_helps_staff(self) -> bool:
+        """Whether the assistant writes drafts and translations for staff, which that of a demo does not."""
         return bool(self.assistant_url) and not self.demo_questions
 
     @property

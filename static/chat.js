@@ -99,7 +99,7 @@ showPage = (page) => {
   const hasText = composer?.querySelector("textarea")?.value;
   if (composer?.tagName !== newComposer?.tagName && !hasText) composer.replaceWith(newComposer);
   if (hadFocus && document.activeElement === document.body) composerField()?.focus({ preventScroll: true });
-  updateNoteParameter(); // the choice may have changed since the request
+  updateParameters(); // the choice may have changed since the request
   if (wasAtEnd) goToEnd();
   else countNew(added.length);
   markDelivered();
@@ -356,6 +356,7 @@ async function submitAction(form, button) {
   const body = new URLSearchParams(new FormData(form, button));
   form.dataset.submitted = "yes";
   closeMenu(form);
+  if (button?.value === "translate") showToasts(texts.translating, "");
   const { page, error } = await post(form.getAttribute("action"), body);
   delete form.dataset.submitted;
   if (error) return;
@@ -383,7 +384,7 @@ async function suggest(form, button) {
 function updateAddress(page) {
   live.dataset.url = page.querySelector("[data-live]").dataset.url;
   history.replaceState(null, "", live.dataset.url);
-  updateNoteParameter();
+  updateParameters();
 }
 
 const csrfToken = () => main.querySelector("[name=csrf_token]").value;
@@ -414,12 +415,15 @@ async function responseTo(address, body) {
   }
 }
 
-// Keeps the choice "Private note" in all addresses of the page, as the query parameter `note`.
-main.addEventListener("change", ({ target }) => target.name === "is_private" && updateNoteParameter());
+// Keeps the choices "Private note" and "Send in" a language in all addresses of the page, as query parameters.
+const CHOICES = { note: "is_private", translate_to: "translate_to" }; // parameters, and the names of their checkboxes
+main.addEventListener("change", ({ target }) => Object.values(CHOICES).includes(target.name) && updateParameters());
 
-function updateNoteParameter() {
-  const checkbox = main.querySelector(".composer [name=is_private]");
-  if (checkbox) setParameters({ note: checkbox.checked ? "true" : "" });
+function updateParameters() {
+  for (const [parameter, name] of Object.entries(CHOICES)) {
+    const checkbox = main.querySelector(`.composer [name=${name}]`);
+    if (checkbox) setParameters({ [parameter]: checkbox.checked ? checkbox.value : "" });
+  }
 }
 
 onReadingEnd();

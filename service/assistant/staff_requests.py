@@ -33,7 +33,7 @@ def ask(
 
     A request waits in a thread of the pool, so at most half of the threads do. Raises one of ERRORS.
     """
-    assistant = metered_assistant(settings)
+    assistant = metered_assistant(settings) if settings.assistant_helps_staff else None
     if assistant is None:
         raise AssistantNotConfigured
     slots = _slots(max(1, settings.threads // 2))

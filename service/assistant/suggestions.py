@@ -17,7 +17,7 @@ def suggest(caller: Caller, session: ChatSession, settings: Settings) -> str:
     """
     if not caller.is_staff(session.app_id):
         raise Forbidden(not_found=SessionNotFound)
-    if not settings.suggests_replies:
+    if not settings.assistant_helps_staff:
         raise AssistantNotConfigured
     question = bot_replies.question_to_staff(session)
     if question is None:

@@ -10,11 +10,13 @@ from service.console import display_names
 from service.console.display_names import DisplayProfile
 from service.console.layout import Row, clip
 from service.console.times import Times
+from service.console.translated import Reader, TranslationView
 from service.models import ChatSession, Message, MessageImage, actions
 from service.models.callers import Caller
-from service.models.contents import IMAGE
+from service.models.contents import IMAGE, value_in
 from service.models.inbox import PinnedPreview
 from service.models.message_images import ImageSize
+from service.models.message_translations import MAX_TEXT
 from service.models.messages import preview
 from service.translation import gettext
 from service.types import JsonValue
@@ -62,6 +64,9 @@ class MessageView(NamedTuple):
     revealed_at: str  # the time at which a read-once message was read, else empty
     status: str  # "sent", "delivered" or "read" for a message with receipts of the caller's side, else empty
     number: str  # of the form that sent it, for its sender
+    translation: TranslationView | None
+    may_translate: bool
+    is_foreign: bool  # probably in another language than that of its reader
     is_continued: bool  # shortly after a message of the same sender and kind, so that the sender is not repeated
 
 
@@ -115,18 +120,23 @@ def shown_preview(text: str, content_type: str, *, is_read_once: bool, is_purged
     return gettext("Photo") if content_type == IMAGE else gettext("(no text)")
 
 
-def views(rows: Iterable[Row], session: ChatSession, caller: Caller, times: Times) -> list[MessageView]:
-    """Return messages of one session as a caller sees them."""
-    return views_of_all([(row, session) for row in rows], caller, times)
+def views(
+    rows: Iterable[Row], session: ChatSession, caller: Caller, times: Times, reader: Reader | None = None
+) -> list[MessageView]:
+    """Return messages of one session as a caller sees them; with their `reader`, with translations."""
+    return views_of_all([(row, session) for row in rows], caller, times, reader)
 
 
-def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times: Times) -> list[MessageView]:
+def views_of_all(
+    rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times: Times, reader: Reader | None = None
+) -> list[MessageView]:
     """Return messages as a caller sees them, each given with its session."""
     senders = Senders(((row["sender_id"], session) for row, session in rows), caller)
     images = MessageImage.of_messages([row["id"] for row, _ in rows if row["content_type"] == IMAGE])
     offers = {row["id"]: found for row, _ in rows if (found := _offered(row))}
     chosen = actions.chosen_of(offers)
     numbers = _form_numbers([row["id"] for row, _ in rows if row["sender_id"] == caller.id])
+    sent = _sent_translations([row["id"] for row, _ in rows if row["translations"]])
     views, last_day, last_sent = [], "", ""
     last_group: tuple[object, ...] = ()
     for row, session in rows:
@@ -162,6 +172,11 @@ def views_of_all(rows: Sequence[tuple[Row, ChatSession]], caller: Caller, times:
                 revealed_at,
                 _receipt_status(row, session, caller),
                 numbers.get(row["id"], ""),
+                reader.choose(json_value(row["translations"]), sent.get(row["id"]), is_own=role == "own")
+                if reader and text
+                else None,
+                bool(reader and reader.is_staff and role != "own") and not is_json and _may_translate(row, text),
+                bool(reader and reader.is_foreign(role)),
                 is_continued,
             )
         )
@@ -179,6 +194,12 @@ def _receipt_status(row: Row, session: ChatSession, caller: Caller) -> str:
 def _may_edit(row: Row) -> bool:
     """Return whether the sender of a message can edit it."""
     return not (row["gdpr_purged"] or row["deleted_at"] or row["is_read_once"])
+
+
+def _may_translate(row: Row, text: str) -> bool:
+    """Return whether the assistant may translate a message for staff."""
+    is_shown = not (row["gdpr_purged"] or row["deleted_at"] or row["is_private"] or row["is_read_once"])
+    return is_shown and 0 < len(text) <= MAX_TEXT
 
 
 def _revealed_at(row: Row) -> str:
@@ -201,6 +222,12 @@ def _form_numbers(ids: list[str]) -> dict[str, str]:
     """Return the numbers of the forms that sent messages, by the identifier of the message."""
     sent = Message.select(Message.id, Message.client_message_id).where(Message.id.in_(ids)) if ids else []
     return {message.id: (message.client_message_id or "").partition(FORM_ID)[2] for message in sent}
+
+
+def _sent_translations(ids: list[str]) -> dict[str, JsonValue]:
+    """Return the translations that were sent with messages, by the identifier of the message."""
+    sent = Message.select(Message.id, Message.translations).where(Message.id.in_(ids)) if ids else []
+    return {message.id: value_in(message.translations) for message in sent}
 
 
 def _seconds(first: str, second: str) -> float:

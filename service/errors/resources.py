@@ -137,6 +137,18 @@ class NothingToReveal(BadRequest):
     code = "nothing_to_reveal"
 
 
+class NothingToTranslate(BadRequest):
+    """This message has no text that can be translated."""
+
+    code = "nothing_to_translate"
+
+
+class MessageChanged(BadRequest):
+    """This message was changed meanwhile; try again."""
+
+    code = "message_changed"
+
+
 class PinLimitReached(BadRequest):
     """A chat session can have at most 100 pinned messages."""
 

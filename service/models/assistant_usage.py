@@ -9,7 +9,7 @@ from service.models.audit_log import AuditLog
 from service.models.chats import ChatSession
 
 Limit = Literal["rate", "budget"]
-Outcome = Literal["reply", "handover", "tool_call", "suggestion", "error"]
+Outcome = Literal["reply", "handover", "tool_call", "suggestion", "translation", "error"]
 
 
 class UsageLimits(NamedTuple):

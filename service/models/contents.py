@@ -8,21 +8,27 @@ from service.errors import InvalidBody
 from service.fields import as_bytes, compact_json
 from service.types import JsonObject, JsonValue
 
-CONTENTS = ("content", "original_content", "translations", "reply_snapshot", "action_payload")
+TRANSLATIONS = ("translations", "staff_translations")
+CONTENTS = ("content", "original_content", *TRANSLATIONS, "reply_snapshot", "action_payload")
 EMPTY = "[]"
 IMAGE = "image"  # the `content_type` of messages with pictures
 
 
 def text_in(content: str) -> str:
     """Return the text of a content that is `{"text": "…"}` or a JSON string; empty for any other content."""
-    value = _value(content)
+    value = value_in(content)
     text = value.get("text") if isinstance(value, dict) else value
-    return text.encode(errors="replace").decode().replace("\0", "") if isinstance(text, str) else ""
+    return clean(text) if isinstance(text, str) else ""
+
+
+def clean(text: str) -> str:
+    """Return a text without characters that databases and UTF-8 do not have."""
+    return text.encode(errors="replace").decode().replace("\0", "")
 
 
 def with_images(content: str, images: list[JsonObject]) -> str:
     """Return the content of a message with pictures, from a content that is `{"text": "…"}`. Raises InvalidBody."""
-    value = _value(content)
+    value = value_in(content)
     if not isinstance(value, dict) or value.keys() != {"text"} or not isinstance(value["text"], str):
         raise InvalidBody('$.content: expected {"text": …} for a message with pictures')
     return compact_json(as_bytes({**value, "images": images}))
@@ -30,7 +36,7 @@ def with_images(content: str, images: list[JsonObject]) -> str:
 
 def images_in(content: str) -> list[JsonObject]:
     """Return the `images` of a content; empty for other contents."""
-    value = _value(content)
+    value = value_in(content)
     images = value.get("images") if isinstance(value, dict) else None
     return [image for image in images if isinstance(image, dict)] if isinstance(images, list) else []
 
@@ -41,7 +47,7 @@ def without_images(content: str) -> tuple[str, tuple[str, ...]]:
     return compact_json(as_bytes({"text": text_in(content)})), ids
 
 
-def _value(content: str) -> JsonValue:
+def value_in(content: str) -> JsonValue:
     """Return the JSON value of a content; None if it is no JSON."""
     try:
         return json.loads(bytes(msgspec.json.decode(content)))

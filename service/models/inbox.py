@@ -40,6 +40,7 @@ from service.models.messages import (
     PUBLIC,
     RECEIPTS,
     Message,
+    row_for_staff,
     with_receipts,
 )
 from service.models.notifications import Notification
@@ -219,7 +220,9 @@ def _receipts(caller: Caller, session: ChatSession) -> tuple[str, ...]:
 @compiled
 def _messages(session_id: str, *receipts: SqlValue, staff: bool, pinned: bool = False) -> Query:
     found = _visible(session_id, staff=staff)
-    if receipts:
+    if staff:
+        found = found.select(row_for_staff(*receipts))
+    elif receipts:
         found = found.select(with_receipts(*receipts))
     return found.where(Message.pinned_at.is_null(False)) if pinned else found
 

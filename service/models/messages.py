@@ -28,7 +28,7 @@ from service.fields import (
 )
 from service.models.callers import Caller
 from service.models.chats import ChatSession
-from service.models.contents import CONTENTS, EMPTY, IMAGE, images_in, text_in, with_images
+from service.models.contents import CONTENTS, EMPTY, IMAGE, TRANSLATIONS, images_in, text_in, with_images
 from service.models.message_images import MessageImage
 from service.models.notifications import Notification
 from service.models.reply_queue import PendingReply
@@ -89,6 +89,8 @@ class Message(Table):
     updated_at = Timestamp(default=clock.timestamp)
     pinned_at = Timestamp(null=True, visibility=EXPORT_ONLY)
     sealed_content = JsonAsBytes(visibility=EXPORT_ONLY)  # of a read-once message, until it is revealed
+    # `translations` as staff see them, if the assistant has translated the message for staff.
+    staff_translations = JsonAsBytes(visibility=EXPORT_ONLY)
     hidden_at = Timestamp(null=True, visibility=EXPORT_ONLY)  # since then visible to staff only; sets `is_private`
     client_message_id = Text(255, null=True, default=None, visibility=INTERNAL)  # repeated sends have the same
     plain_text = Text(visibility=INTERNAL)  # the text in `content`
@@ -107,7 +109,7 @@ class Message(Table):
             more["content"] = {"text": text}
         if _is_to_be_sealed(given):
             sealed = msgspec.json.decode(given["content"]) if "content" in given else more["content"]
-            more |= {"sealed_content": sealed, **dict.fromkeys(("content", "original_content", "translations"))}
+            more |= {"sealed_content": sealed, **dict.fromkeys(("content", "original_content", *TRANSLATIONS))}
         elif not given.get("gdpr_purged") and not given.get("gdpr_purged_at"):
             more |= {"plain_text": text, "search_text": validators.fold(text)}
         try:
@@ -178,7 +180,7 @@ class Message(Table):
             if content != before.content:
                 text, now = text_in(content), clock.timestamp()
                 original = before.content if before.original_content == EMPTY else before.original_content
-                contents = {"content": content, "original_content": original, "translations": EMPTY}
+                contents = {"content": content, "original_content": original, **dict.fromkeys(TRANSLATIONS, EMPTY)}
                 if before.pinned_at:
                     before.require_pin_space(**contents)
                 texts = {"plain_text": text, "search_text": validators.fold(text)}
@@ -308,21 +310,33 @@ class Message(Table):
             return purged
 
 
+def row_for_staff(*positions: peewee.Node) -> RenderedRow:
+    """Return the row of a message for the staff of its app, with all translations; with `positions`, with receipts."""
+    shown = peewee.Case(None, [(Message.staff_translations == EMPTY, Message.translations)], Message.staff_translations)
+    status = {"status": _status(*positions)} if positions else {}
+    return rendered_row(Message, translations=shown, **status)
+
+
 def with_receipts(*positions: peewee.Node) -> RenderedRow:
-    """Return the row of a message whose `status` depends on receipts.
+    """Return the row of a message whose `status` depends on receipts."""
+    return rendered_row(Message, status=_status(*positions))
+
+
+def _status(*positions: peewee.Node) -> peewee.Node:
+    """Return the status of a message that depends on receipts, as JSON.
 
     `positions` are those of the session: `delivered_to_customer`, `read_by_customer`, and the same two of the staff;
     without them, they are read from the session.
     """
     columns = (getattr(ChatSession, name) for name in RECEIPTS)
     to_customer, by_customer, to_staff, by_staff = positions or columns
-    by_side = peewee.Case(None, [(BY_CUSTOMER, _status(to_staff, by_staff))], _status(to_customer, by_customer))
+    by_side = peewee.Case(None, [(BY_CUSTOMER, _of_side(to_staff, by_staff))], _of_side(to_customer, by_customer))
     derived = by_side if positions else ChatSession.select(by_side).where(ChatSession.id == Message.chat_session_id)
     stored = (~HAS_RECEIPTS | Message.is_private, peewee.SQL('json_quote("status")'))
-    return rendered_row(Message, status=peewee.Case(None, [stored], derived))
+    return peewee.Case(None, [stored], derived)
 
 
-def _status(delivered: peewee.Node, read: peewee.Node) -> peewee.Node:
+def _of_side(delivered: peewee.Node, read: peewee.Node) -> peewee.Node:
     """Return the JSON of the `status` of a message, from the positions of the other side."""
     known = [(Message.id <= read, peewee.SQL("'\"read\"'")), (Message.id <= delivered, peewee.SQL("'\"delivered\"'"))]
     return peewee.Case(None, known, peewee.SQL("'\"sent\"'"))

@@ -36,6 +36,7 @@ class Draft(NamedTuple):
     action_id: str | None = None  # of the pressed action, with the message that offers it
     action_source_id: str | None = None
     is_read_once: bool = False
+    translations: str = EMPTY  # that the other side sees in place of the text
     action_payload: str = EMPTY  # the actions that the message offers, or the payload of the pressed one
 
     @property
@@ -57,6 +58,12 @@ def stored_content(content: JsonValue) -> str:
     if not 1 <= len(found) <= MAX_CONTENT_BYTES:
         raise InvalidBody(f"$.content: expected 1 to {MAX_CONTENT_BYTES} bytes of JSON")
     return compact_json(found)
+
+
+def require_translatable(draft: Draft) -> None:
+    """Raise InvalidBody for a message that has no translation: a private note, or a read-once message."""
+    if draft.is_private or draft.is_read_once:
+        raise InvalidBody("Private notes and read-once messages are not translated.")
 
 
 def plan_bot_reply(caller: Caller, session: ChatSession, draft: Draft, options: ReplyOptions) -> PlannedReply | None:
@@ -84,8 +91,10 @@ def send(
         raise InvalidBody("A private note has no buttons.")
     if draft.is_read_once and (draft.is_private or draft.images or draft.action_source_id or draft.is_offer):
         raise InvalidBody("A read-once message is not private, and has no pictures and buttons.")
+    if draft.translations != EMPTY:
+        require_translatable(draft)
     with write(session.id):
-        earlier = _sent_before(caller, session, draft)
+        earlier = sent_before(caller, session, draft)
         if earlier is None and draft.action_source_id and draft.action_id:
             earlier = pressed_before(session, draft.action_source_id, draft.action_id)
         if earlier:
@@ -125,8 +134,11 @@ def _columns(caller: Caller, session: ChatSession, draft: Draft) -> dict[str, Sq
     return columns | {"content": with_images(draft.content, images), "content_type": IMAGE}
 
 
-def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message | None:
-    """Return the message with the draft's client_message_id. Raises ClientMessageIdReused if the two differ."""
+def sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message | None:
+    """Return the message that was sent with the draft's client_message_id, if any.
+
+    Raises ClientMessageIdReused if the two differ.
+    """
     if not draft.client_message_id:
         return None
     own = (Message.chat_session_id == session.id) & (Message.sender_id == caller.id)
@@ -139,6 +151,7 @@ def _sent_before(caller: Caller, session: ChatSession, draft: Draft) -> Message 
         same = {name: getattr(sent, name) for name in Draft._fields if name != "images"}
         same |= {"content": content, "is_private": sent.is_private and not sent.hidden_at, "images": images}
         same["content_type"] = "text" if sent.content_type == IMAGE else sent.content_type
+        same["translations"] = draft.translations  # follows from the content, and may differ in each attempt
         if draft != Draft(**same):
             raise ClientMessageIdReused
     return sent

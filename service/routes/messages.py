@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from service import clock
+from service import clock, validators
 from service.api.operations import Routes
 from service.api.parameter_types import Cursor, RequestInfo
+from service.assistant import translations
 from service.db import Page
 from service.errors import (
     ActionAlreadyChosen,
@@ -14,9 +15,11 @@ from service.errors import (
     ClientMessageIdReused,
     ImageNotFound,
     InvalidBody,
+    MessageChanged,
     MessageGone,
     MessageNotFound,
     NothingToReveal,
+    NothingToTranslate,
     PinLimitReached,
     SessionArchived,
 )
@@ -25,7 +28,9 @@ from service.models import ChatSession, Message, actions, inbox, read_once, sear
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
 from service.models.contents import IMAGE
+from service.models.languages import own_language
 from service.models.message_images import MESSAGE_LIMIT
+from service.models.message_translations import Translation, store_for_staff
 from service.models.messages import PURGED
 from service.settings import Settings
 from service.types import JsonValue
@@ -109,6 +114,14 @@ class OtherWords(Struct):
     """The new content of a message."""
 
     content: Content
+
+
+class TargetLanguage(Struct):
+    """The language of a translation; by default the language that the caller reads."""
+
+    language: (
+        Annotated[str, Meta(min_length=1, max_length=64, description="A BCP 47 tag."), validators.plain_language] | None
+    ) = None
 
 
 class Deleted(Struct):
@@ -237,6 +250,33 @@ def delete_message(caller: Caller, session: ChatSession, message: Message) -> De
 def reveal_message(caller: Caller, session: ChatSession, message: Message) -> Annotated[Raw, Message]:
     """Read a read-once message of the other side: the response has its content, for the last time."""
     return read_once.reveal(caller, session, message)
+
+
+def translate_message(
+    caller: Caller,
+    session: ChatSession,
+    message: Message,
+    body: TargetLanguage,
+    request_info: RequestInfo,
+    settings: Settings,
+) -> Translation:
+    """Return the translation of a message for staff."""
+    language = body.language or own_language(caller, request_info.languages)
+    return translations.translate_message(caller, session, message, language, settings)
+
+
+@routes.post(
+    "/chats/{session_id}/messages/{message_id}/translation",
+    statuses=(200, 400, 401, 403, 404, 429, 503),
+    extension=True,
+    runs="slow",
+    prepare=translate_message,
+    errors=(*translations.ERRORS, MessageChanged, MessageGone, NothingToTranslate, PinLimitReached),
+    example={"language": "en"},
+)
+def store_translation(caller: Caller, session: ChatSession, message: Message, prepared: Translation) -> Translation:
+    """Get the translation of a message by the assistant, which is stored for all staff (staff only)."""
+    return store_for_staff(caller, session, message, prepared)
 
 
 @routes.get("/chats/{session_id}/pinned-messages", statuses=(200, 400, 401))

@@ -12,6 +12,7 @@ from service.api.operations import Operation
 from service.auth import authorization_codes, tokens
 from service.auth.consent import ConsentRequest
 from service.commands import demo
+from service.fields import as_bytes, compact_json
 from service.http import decoding
 from service.models import (
     App,
@@ -49,6 +50,7 @@ ROLES = {
             "update_answer",
             "assign_chat_session",
             "snooze_chat_session",
+            "store_translation",
             "create_announcement",
             "create_canned_reply",
             "update_canned_reply",
@@ -85,6 +87,8 @@ def path_of(operation: Operation) -> str:
     alice = User.by_email("alice@demo.example")
     if operation.name == "rate_chat_session":  # which must be over
         ChatSession.update(status="resolved").execute()
+    if operation.name == "store_translation":  # without an AI, the translation that is stored
+        Message.update(translations=compact_json(as_bytes({"en": "Hello"}))).execute()
     chat = ChatSession.get_by_id(demo.QUIZ)
     own = Message.select().where(Message.chat_session_id == chat.id, Message.sender_id == alice.id)
     identifiers = {

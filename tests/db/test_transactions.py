@@ -88,7 +88,7 @@ REFUSED = {
     "download_backup",
     *("request_email_verification", "request_new_password", "set_new_password", "unsubscribe_user", "verify_email"),
     *("renew_push_topic", "change_push_address", "subscribe_browser", "change_push_browser"),
-    *("suggest_reply", "suggest_text", "reveal_message", "show_read_once", "rate_chat_session"),
+    *("suggest_reply", "suggest_text", "store_translation", "reveal_message", "show_read_once", "rate_chat_session"),
 }  # a valid request needs a page, a code, a backup, e-mail, a push server, an AI, a read-once message or an ended chat
 
 SEPARATE = (

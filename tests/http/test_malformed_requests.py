@@ -334,6 +334,7 @@ def test_original_requests_are_valid(sample_service: SampleService) -> None:
         "change_push_address": 404,
         "suggest_reply": 404,
         "suggest_text": 404,
+        "store_translation": 404,
         **dict.fromkeys(("get_push_key", "subscribe_browser", "change_push_browser"), 404),
         "change_backups": 404,
         "download_backup": 404,

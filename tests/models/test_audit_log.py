@@ -690,6 +690,7 @@ REFUSED = {
     "change_push_browser",
     "suggest_reply",
     "suggest_text",
+    "store_translation",
     "answer_mcp",
 }  # invalid there without a form, link, backup, push server, AI, other token; ACTIONS and the tests of these have them
 NOT_AUDITED = {  # operations that change no permissions

@@ -164,6 +164,12 @@ ROWS = Rows(
         "mark_chat_session_read": Row(STAFF_OR_403, "chats", "alice", HERS),
         "get_chat_context": Row(STAFF_OR_403, "chats:read", query=AS_ALICE),
         "reveal_message": Row({**STAFF_OR_403, "alice": FORBIDDEN}, "chats", "alice", HERS, message="sealed"),
+        "store_translation": Row(
+            roles(FORBIDDEN, agent=(404, "assistant_not_configured"), admin=(404, "assistant_not_configured")),
+            "chats",
+            body={},
+            message="plain",
+        ),
         "upload_image": Row(STAFF_201_OR_403, "chats", "alice", IMAGE, AS_ALICE),
         "get_image": Row(STAFF_OR_403, "chats:read"),
         "list_messages": Row(STAFF_OR_400, "chats:read"),

@@ -40,6 +40,7 @@ from service.db.migrations import (
     step_30,
     step_31,
     step_32,
+    step_35,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -78,6 +79,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_30.STATEMENTS,
     step_31.STATEMENTS,
     step_32.STATEMENTS,
+    step_35.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

@@ -7,16 +7,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service import clock, db, pictures, typing_indicators, updates
+from service import clock, db, pictures, typing_indicators, updates, validators
 from service.api.operations import KIB, Routes
 from service.api.parameter_types import BINARY, Cursor, File, FileContent, HtmlPage, Redirect, RequestInfo, Upload
-from service.assistant import suggestions
+from service.assistant import suggestions, translations
 from service.console import display_names, layout, messages
 from service.console.chat_list import ChatListQuery, read_chat_list, status_choices
-from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUlid, OptionalUuid, Row
+from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUlid, OptionalUuid, Row, optional
 from service.console.markup import highlighted, linked
 from service.console.next_step import find_inbox_step
 from service.console.times import Times
+from service.console.translated import Reader
 from service.db import Page, Position
 from service.errors import ClientMessageIdReused, InvalidBody, StaleForm
 from service.models import (
@@ -37,15 +38,23 @@ from service.models import (
 from service.models.bot_replies import ReplyOptions
 from service.models.callers import Caller
 from service.models.chats import STATUSES
+from service.models.contents import EMPTY, text_in
 from service.models.customer_details import read_customer_details
 from service.models.encoded_pictures import EncodedPicture
+from service.models.languages import own_language
 from service.models.message_images import MESSAGE_LIMIT
+from service.models.message_translations import store_for_staff, with_translation
 from service.models.staff import list_staff
 from service.settings import Settings
 from service.translation import gettext, ngettext
+from service.translation.language_names import language_name
 
 SCORES = tuple(str(score) for score in range(1, ratings.MAX_SCORE + 1))
 MAX_STAFF = 100  # to choose from
+
+OptionalLanguage = Annotated[
+    str, Meta(max_length=64, description="A BCP 47 tag or empty."), optional(validators.plain_language)
+]
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
@@ -74,6 +83,7 @@ class ChatQuery(ChatListQuery):
     edit: OptionalUlid = ""  # the message that the composer edits
     note: bool = False  # the composer writes a private note
     canned: OptionalUuid = ""  # the canned reply in the composer
+    translate_to: OptionalLanguage = ""  # the composer sends messages in this language
     done: str = ""
 
 
@@ -95,10 +105,12 @@ class ChatForm(ConsoleForm, kw_only=True):
         "snooze",
         "handover",
         "typing",
+        "translate",
     ]
     text: str = ""
     is_private: bool = False
     is_read_once: bool = False
+    translate_to: OptionalLanguage = ""  # the language in which the customer sees the message
     reply: OptionalUlid = ""
     message: OptionalUlid = ""
     action: str = ""  # the pressed one, of the message
@@ -196,14 +208,16 @@ def chat_page(
     form_values = failure.values
     if "act" in form_values:  # after an error, the form keeps its values
         edit = form_values["message"] if form_values["act"] == "edit" else ""
-        note = form_values["is_private"] if form_values["act"] == "send" else query.note
-        query = msgspec.structs.replace(query, reply=form_values["reply"], edit=edit, note=note)
+        if form_values["act"] == "send":
+            choices = {"note": form_values["is_private"], "translate_to": form_values["translate_to"]}
+            query = msgspec.structs.replace(query, **choices)
+        query = msgspec.structs.replace(query, reply=form_values["reply"], edit=edit)
     after = updates.since(caller, "").after  # before the queries: later changes count as updates
     rows, older, newer = messages_on_page(caller, session, query)
-    times = layout.times_of(caller)
+    times, reader = layout.times_of(caller), Reader(caller, session)
 
     def views(rows: list[Row]) -> list[messages.MessageView]:
-        return messages.views(rows, session, caller, times) if rows else []
+        return messages.views(rows, session, caller, times, reader) if rows else []
 
     overview = inbox.overview(caller, session.id)
     replying = views(message_row(caller, session, query.reply))
@@ -241,7 +255,9 @@ def chat_page(
         statuses=STATUSES,
         is_staff=caller.is_staff(session.app_id),
         may_call_person=may_call_person(session),
-        suggests=settings.suggests_replies,
+        has_assistant=settings.assistant_helps_staff,
+        other_language=reader.other_language if reader.is_staff and settings.assistant_helps_staff else "",
+        language_name=language_name,
         staff=staff_to_choose(caller, session),
         rating=ratings.rating_of(session),
         may_rate=ratings.may_rate(caller, session),
@@ -251,7 +267,12 @@ def chat_page(
     )
 
 
-@routes.post("/console/chats/{id}", statuses=(303, 400, 401, 403, 404), max_body=256 * KIB)
+@routes.post(
+    "/console/chats/{id}",
+    statuses=(303, 400, 401, 403, 404, 429, 503),
+    max_body=256 * KIB,
+    errors=translations.ERRORS,
+)
 @layout.form_handler(chat_page, ChatQuery)
 def change_chat(
     caller: Caller,
@@ -263,7 +284,10 @@ def change_chat(
 ) -> Redirect:
     """Send or edit a message, or change a message or the chat session."""
     if body.act in ("send", "press"):
-        return _send(caller, session, body, ReplyOptions.of(request_info.languages, settings))
+        return _send(caller, session, body, request_info, settings)
+    if body.act == "translate":
+        _translate(caller, session, _message(caller, session, body), settings)
+        return Redirect(f"{chat_address(session, query)}#m-{body.message}")
     done, fragment = ACTIONS[body.act](caller, session, body)
     return Redirect(f"{chat_address(session, query, reply='', edit='', done=done)}#{fragment}")
 
@@ -345,13 +369,40 @@ def chat_address(session: ChatSession, query: ChatQuery, **changes: object) -> s
     return f"/console/chats/{session.id}{layout.page_link(query, **{'canned': '', **changes})}".removesuffix("?")
 
 
-def _send(caller: Caller, session: ChatSession, body: ChatForm, options: ReplyOptions) -> Redirect:
+def _send(
+    caller: Caller, session: ChatSession, body: ChatForm, request_info: RequestInfo, settings: Settings
+) -> Redirect:
+    options = ReplyOptions.of(request_info.languages, settings)
     draft = _pressed(caller, session, body) if body.act == "press" else _written(body)
     try:
-        sending.send(caller, session, draft, options, sending.plan_bot_reply(caller, session, draft, options))
+        if body.translate_to and not body.is_private:
+            draft = _with_translation(caller, session, draft, body.translate_to, settings)
+        reply = sending.plan_bot_reply(caller, session, draft, options)
+        # Here, so that a conflict in the database does not repeat the request to the assistant.
+        db.retry_on_conflict(lambda: sending.send(caller, session, draft, options, reply))
     except ClientMessageIdReused:
         raise StaleForm(layout.ALREADY_SENT) from None
-    return Redirect(f"{chat_address(session, ChatQuery(note=body.is_private))}#end")
+    query = ChatQuery(note=body.is_private, translate_to=body.translate_to)
+    return Redirect(f"{chat_address(session, query)}#end")
+
+
+def _with_translation(
+    caller: Caller, session: ChatSession, draft: sending.Draft, language: str, settings: Settings
+) -> sending.Draft:
+    """Return a draft with its translation, unless it was sent before, or has pictures only."""
+    sending.require_translatable(draft)
+    text = text_in(draft.content)
+    if not text or sending.sent_before(caller, session, draft):
+        return draft
+    translation = translations.translate(caller, session, text, language, settings)
+    return draft._replace(translations=with_translation(EMPTY, translation))
+
+
+def _translate(caller: Caller, session: ChatSession, message: Message, settings: Settings) -> None:
+    """Store a translation of a message into the language of the caller."""
+    language = own_language(caller)
+    translation = translations.translate_message(caller, session, message, language, settings)
+    db.retry_on_conflict(lambda: store_for_staff(caller, session, message, translation))
 
 
 def _written(body: ChatForm) -> sending.Draft:
