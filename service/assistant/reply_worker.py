@@ -16,7 +16,7 @@ from service.assistant.metering import LimitReached, MeteredAssistant, metered_a
 from service.drafts import DraftSender
 from service.models import PendingReply, bot_replies
 from service.models.audit_log import SERVICE
-from service.models.canned_answers import automatic_reply
+from service.models.canned_answers import BotReply, automatic_reply
 from service.queue_worker import QueueWorker, running
 from service.settings import Settings
 
@@ -60,7 +60,8 @@ class Worker(QueueWorker[PendingReply]):
     def _reply(self, pending: PendingReply, question: bot_replies.Question, draft: DraftSender) -> bool:
         """Replies to a question, or postpones the reply. Returns whether it is stored."""
         try:
-            reply = self.request_reply(pending, question, draft)
+            written = self.request_reply(pending, question, draft)
+            reply, calls_person = BotReply(written.text), written.calls_person
         except AssistantError as error:
             log.warning(
                 "no reply from the assistant to message %s (attempt %s): %s",
@@ -72,11 +73,9 @@ class Worker(QueueWorker[PendingReply]):
                 pending.postpone(max(RETRY_DELAYS[pending.attempts - 1], min(error.after, MAX_RETRY_DELAY)))
                 return False
             is_spent = isinstance(error, LimitReached) and error.is_budget
-            text = automatic_reply(question.session, question.text, question.languages, only_answers=is_spent) or ""
-            reply = Completion(text, calls_person=is_spent and not text)
-        return db.retry_on_conflict(
-            lambda: bot_replies.store_reply(pending, reply.text, calls_person=reply.calls_person)
-        )
+            found = automatic_reply(question.session, question.text, question.languages, only_answers=is_spent)
+            reply, calls_person = found or BotReply(""), is_spent and not found
+        return db.retry_on_conflict(lambda: bot_replies.store_reply(pending, reply, calls_person=calls_person))
 
     def request_reply(self, pending: PendingReply, question: bot_replies.Question, draft: DraftSender) -> Completion:
         """Returns the reply of the assistant, whose text is shown while it is written. Raises AssistantError."""

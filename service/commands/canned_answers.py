@@ -4,10 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from service.commands import Stop, add_actions
 from service.commands.rows import existing, id_of, open_database, print_row, read_columns
+from service.errors import InvalidBody
 from service.escape import clean
 from service.models import Bot, CannedAnswer
+from service.models.actions import labelled
 from service.models.audit_log import OPERATOR
 from service.models.canned_answers import words_in
 from service.operate.answer_import import AnswerErrors, read_answers
@@ -25,14 +29,20 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
     add.add_argument("question")
     add.add_argument("answer")
     add.add_argument("--language", metavar="TAG", default="", help="language of question and answer, such as en")
+    button = "button that the bot offers with the answer; repeatable, up to eight"
+    add.add_argument("--button", metavar="LABEL", action="append", default=[], help=button)
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
-    columns = "CSV with the columns question, answer and language"
+    columns = "CSV with the columns question, answer, language and buttons (labels, one a line)"
     importing.add_argument("file", metavar="FILE", help=f"{columns}, or JSON Lines; - is standard input")
     add_action("delete", "delete a canned answer", delete_answer).add_argument("id")
 
 
 def add_answer(flags: argparse.Namespace, settings: Settings) -> None:
     """Adds a canned answer, and prints its identifier."""
+    try:
+        flags.actions = msgspec.to_builtins(labelled(flags.button))
+    except InvalidBody as error:
+        raise Stop(str(error).removeprefix("$.")) from None
     columns = read_columns(flags, NEW_ANSWER)
     open_database(settings)
     print(id_of(CannedAnswer.add(existing(Bot, flags.bot).id, columns, OPERATOR)))
@@ -44,7 +54,8 @@ def list_answers(flags: argparse.Namespace, settings: Settings) -> None:
     own = CannedAnswer.select().where(CannedAnswer.bot_id == existing(Bot, flags.bot).id)
     for answer in own.order_by(CannedAnswer.question, CannedAnswer.id).iterator():
         row = {name: getattr(answer, name) for name in ("id", "bot_id", "language", "question", "answer")}
-        print_row(flags, row, f"{answer.language:<5}  {answer.question}")
+        buttons = "".join(f"  [{action.label}]" for action in answer.offered)
+        print_row(flags, row | {"actions": answer.offered}, f"{answer.language:<5}  {answer.question}{buttons}")
 
 
 def import_answers(flags: argparse.Namespace, settings: Settings) -> None:

@@ -1,10 +1,12 @@
-"""Actions: buttons that staff offer to a customer in a message, and the customer's press of one of them.
+"""Actions: buttons that staff and bots offer to a customer in a message, and the customer's press of one of them.
 
 An offer has its actions in `action_payload`. A press is a message of the customer with the identifier of the action in
 `action_id`, that of the offer in `action_source_id`, and the payload of the action in `action_payload`.
 """
 
+import itertools
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -13,17 +15,20 @@ from msgspec import Meta, Struct
 
 from service.db import Query
 from service.errors import ActionAlreadyChosen, ActionNotFound, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
-from service.fields import as_bytes, compact_json
+from service.fields import JsonText, SqlValue, as_bytes, compact_json
 from service.models.callers import Caller
 from service.models.chats import ChatSession
+from service.models.contents import EMPTY
 from service.models.messages import Message
 from service.types import JsonObject
 
 MAX_ACTIONS = 8  # of an offer
 MAX_LABEL = 80  # characters of a label, and of an identifier
 MAX_PAYLOAD = 1024  # bytes of JSON
+NO_ACTIONS = "[]"  # as stored in a column `Actions`
 
-Line = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f]$")]
+LABEL = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f]$"
+Line = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL, pattern=LABEL)]
 
 
 class Action(Struct):
@@ -53,13 +58,49 @@ class Offer(Struct):
         return compact_json(as_bytes(msgspec.to_builtins(self)))
 
 
-def offer_of(labels: Sequence[str]) -> str:
-    """Return the `action_payload` that offers actions with these labels, identified by numbers. Raises InvalidBody."""
+class Actions(JsonText):
+    """The actions of an offer, as an array."""
+
+    wire = list[Action]
+    accepts = Annotated[list[Action], Meta(max_length=MAX_ACTIONS)]
+
+    def to_stored(self, value: SqlValue) -> SqlValue:
+        return compact_json(msgspec.to_builtins(checked_actions(value)))
+
+
+def payload_offering(stored: str) -> str:
+    """Return the `action_payload` of a message that offers the actions in a column."""
+    return EMPTY if stored == NO_ACTIONS else compact_json(list(f'{{"actions":{stored}}}'.encode()))
+
+
+def labels_in(text: str) -> list[str]:
+    """Return the labels in a text with one label a line."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def labelled(labels: Sequence[str], known: Sequence[Action] = ()) -> list[Action]:
+    """Return actions with these labels: those of `known`, and others, identified by numbers. Raises InvalidBody."""
     if len(labels) > MAX_ACTIONS:
         raise InvalidBody("$.buttons: at most eight are possible")
-    if any(len(label) > MAX_LABEL for label in labels):
-        raise InvalidBody("$.buttons: a label has at most 80 characters")
-    return Offer([Action(str(number), label) for number, label in enumerate(labels, 1)]).stored()
+    if not all(1 <= len(label) <= MAX_LABEL for label in labels):
+        raise InvalidBody("$.buttons: a label has 1 to 80 characters")
+    if not all(re.fullmatch(LABEL, label) for label in labels):
+        raise InvalidBody("$.buttons: a label has no control characters")
+    left = list(known)
+    numbers = (str(number) for number in itertools.count(1))
+    unused = (number for number in numbers if number not in {action.id for action in known})
+    found = list[Action]()
+    for label in labels:
+        same = next((action for action in left if action.label == label), None)
+        if same:
+            left.remove(same)
+        found.append(same or Action(next(unused), label))
+    return found
+
+
+def offer_of(labels: Sequence[str]) -> str:
+    """Return the `action_payload` that offers actions with these labels. Raises InvalidBody."""
+    return Offer(labelled(labels)).stored()
 
 
 def offered(sender_type: str, source_id: str | None, payload: Sequence[int]) -> list[Action]:

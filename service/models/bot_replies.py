@@ -11,11 +11,12 @@ from service.db import write
 from service.errors import SessionArchived
 from service.fields import as_bytes, compact_json
 from service.models import inbox, receipts
+from service.models.actions import payload_offering
 from service.models.apps import App
 from service.models.audit_log import SERVICE, AuditLog
 from service.models.bots import Bot
 from service.models.callers import Caller
-from service.models.canned_answers import automatic_reply, nearest_answers
+from service.models.canned_answers import BotReply, automatic_reply, nearest_answers
 from service.models.chats import ChatSession
 from service.models.inbox import ContextMessage
 from service.models.languages import languages_of
@@ -57,9 +58,9 @@ class ReplyOptions(NamedTuple):
 
 
 class PlannedReply(NamedTuple):
-    """The reply to a message: its text, empty if the assistant is to write it, and the languages to reply in."""
+    """The reply to a message, None if the assistant is to write it, and the languages to reply in."""
 
-    text: str
+    reply: BotReply | None
     languages: list[str]
     calls_person: bool = False  # the customer asks for a person
 
@@ -84,38 +85,38 @@ def plan_reply(session: ChatSession, text: str, options: ReplyOptions) -> Planne
     languages = languages_of(session, options.accept_language)
     calls_person = responder.asks_for_person(text)
     if not calls_person and options.are_for_assistant(session, text):
-        return PlannedReply("", languages) if replying_bot(session) else None
+        return PlannedReply(None, languages) if replying_bot(session) else None
     reply = automatic_reply(session, text, languages)
     return PlannedReply(reply, languages, calls_person) if reply else None
 
 
-def store_or_queue(session: ChatSession, message: Message, reply: PlannedReply) -> None:
+def store_or_queue(session: ChatSession, message: Message, planned: PlannedReply) -> None:
     """Store the reply to a message, or queue the message for the assistant, inside the write that stores it."""
     if is_left_to_staff(session.id):
         return
-    if reply.calls_person:
-        _hand_over(session, session.user_id, reply.text)
-    elif reply.text:
-        _post(session, reply.text)
+    if planned.calls_person:
+        _hand_over(session, session.user_id, planned.reply)
+    elif planned.reply:
+        _post(session, planned.reply)
     else:
-        PendingReply.add(message.id, session.id, reply.languages)
+        PendingReply.add(message.id, session.id, planned.languages)
 
 
 def call_person(caller: Caller, session: ChatSession) -> None:
     """Hand a chat session over to people, for its customer or staff. Raises SessionArchived."""
-    text = responder.handover_reply(languages_of(session)) if replying_bot(session) else ""
+    reply = BotReply(responder.handover_reply(languages_of(session))) if replying_bot(session) else None
     with write(session.id):
         session = ChatSession.get_by_id(session.id)
         if session.status == "archived":
             raise SessionArchived
         if not session.handed_over_at:
-            _hand_over(session, caller.id, text)
+            _hand_over(session, caller.id, reply)
 
 
-def _hand_over(session: ChatSession, caller_id: str, text: str) -> None:
-    """Leave a session to people, inside a write: the bot says a text and is silent, and staff is notified."""
-    if text:
-        _post(session, text)
+def _hand_over(session: ChatSession, caller_id: str, reply: BotReply | None) -> None:
+    """Leave a session to people, inside a write: the bot sends a reply and is silent, and staff is notified."""
+    if reply:
+        _post(session, reply)
     now, former = clock.now(), ChatSession.get_by_id(session.id)
     columns = {"status": "pending", "snoozed_until": None, "handed_over_at": clock.timestamp(now)}
     ChatSession.update(columns | ChatSession.changes(now)).where(ChatSession.id == session.id).execute()
@@ -178,21 +179,23 @@ def _question(
     return Question(session, app, bot, text, _newest_within_limit(messages), languages, first_name, answers)
 
 
-def store_reply(pending: PendingReply, text: str, *, calls_person: bool = False) -> bool:
-    """Store the assistant's reply, at most once. Return whether it was stored, which it is only if still needed.
+def store_reply(pending: PendingReply, reply: BotReply, *, calls_person: bool = False) -> bool:
+    """Store a pending reply, at most once. Return whether it was stored, which it is only if still needed.
 
-    With `calls_person`, the chat session is handed over to people with this text, or with a sentence about it.
+    With `calls_person`, the chat session is handed over to people with this reply, or with a sentence about it if it
+    has no text. Otherwise, a reply without a text is none.
     """
     with write(pending.chat_session_id):
         if not pending.remove():
             return False
         session = ChatSession.get_by_id(pending.chat_session_id)
-        if not (text or calls_person) or replying_bot(session) is None or is_left_to_staff(session.id):
+        if not (reply.text or calls_person) or replying_bot(session) is None or is_left_to_staff(session.id):
             return False
         if calls_person:
-            _hand_over(session, SERVICE, text or responder.handover_reply(pending.languages.split()))
+            handover = BotReply(responder.handover_reply(pending.languages.split()))
+            _hand_over(session, SERVICE, reply if reply.text else handover)
         else:
-            _post(session, text)
+            _post(session, reply)
         return True
 
 
@@ -202,10 +205,14 @@ def replying_bot(session: ChatSession) -> Bot | None:
     return found
 
 
-def _post(session: ChatSession, text: str) -> None:
-    content = compact_json(as_bytes({"text": text}))
-    reply = post(session, sender_id=session.bot_id, sender_type="bot", content=content)
-    receipts.give_of_bot(reply)
+def _post(session: ChatSession, reply: BotReply) -> None:
+    columns = {
+        "sender_id": session.bot_id,
+        "sender_type": "bot",
+        "content": compact_json(as_bytes({"text": reply.text})),
+    }
+    message = post(session, **columns, action_payload=payload_offering(reply.actions))
+    receipts.give_of_bot(message)
 
 
 def _newest_within_limit(messages: Sequence[ContextMessage]) -> list[ContextMessage]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import NamedTuple, Self
 
+import msgspec
 import peewee
 from msgspec import Raw
 
@@ -26,6 +27,7 @@ from service.db import (
 from service.errors import AnswerNotFound
 from service.fields import INTERNAL, Identifier, SqlValue, Text, reference
 from service.models import canned_answer_index
+from service.models.actions import NO_ACTIONS, Action, Actions
 from service.models.audit_log import AuditLog
 from service.models.bots import Bot
 from service.models.callers import Caller
@@ -37,6 +39,13 @@ NEAREST_LIMIT = 20
 NEAREST_BYTES = 8 * 1024  # of all questions and answers, in UTF-8
 
 
+class BotReply(NamedTuple):
+    """A reply of a bot: its text, and the actions that it offers, as stored."""
+
+    text: str
+    actions: str = NO_ACTIONS
+
+
 class CannedAnswer(Table):
     """A canned answer of a bot, with the question that it answers."""
 
@@ -46,12 +55,18 @@ class CannedAnswer(Table):
     language = Text(64, validator=validators.language_tag)
     question = Text(500, min_length=1, default=None)
     answer = Text(10_000, min_length=1, default=None)
+    actions = Actions()  # that the bot offers with the answer
     words = Text(visibility=INTERNAL)  # of the question, in the form that the responder compares
 
     @classmethod
     def from_import(cls, given: dict[str, SqlValue]) -> dict[str, SqlValue]:
         """Return the words of the question."""
         return {"words": words_in(given.get("question", ""))}
+
+    @property
+    def offered(self) -> list[Action]:
+        """The actions that the bot offers with the answer."""
+        return msgspec.json.decode(self.actions, type=list[Action])
 
     @classmethod
     def get_for(cls, caller: Caller, id: str, *above: Table) -> Self:
@@ -105,17 +120,21 @@ class CannedAnswer(Table):
         """Add canned answers to a bot; one with the same question and language is replaced.
 
         Returns how many were added, and how many replaced. `answers` are the columns of each, with the words of the
-        question. Of several with the same question and language, the last one counts.
+        question; without actions, those of the replaced answer stay. Of several with the same question and language,
+        the last one counts.
         """
         columns = cls._meta.sorted_fields
         with write(bot_id):
-            own: Query = cls.select(cls.language, cls.question, cls.id).where(cls.bot_id == bot_id).tuples()
-            existing = {(language, question): id for language, question, id in own}
+            own: Query = (
+                cls.select(cls.language, cls.question, cls.id, cls.actions).where(cls.bot_id == bot_id).tuples()
+            )
+            existing = {(language, question): {"id": id, "actions": actions} for language, question, id, actions in own}
             rows = {(row["language"], row["question"]): row for row in answers}
-            ids = {key: existing.get(key) or clock.uuid() for key in rows}
-            values = [
-                [(row | {"id": ids[key], "bot_id": bot_id})[c.name] for c in columns] for key, row in rows.items()
-            ]
+            complete = (
+                {"bot_id": bot_id, **(existing.get(key) or {"id": clock.uuid(), "actions": NO_ACTIONS}), **row}
+                for key, row in rows.items()
+            )
+            values = [[row[column.name] for column in columns] for row in complete]
             for start in range(0, len(values), BATCH_SIZE):
                 batch = values[start : start + BATCH_SIZE]
                 with cls.reindexing([id for id, *_ in batch]):
@@ -123,7 +142,7 @@ class CannedAnswer(Table):
                         '"bot_answer"',
                         [column.sql for column in columns],
                         batch,
-                        "ON CONFLICT (id) DO UPDATE SET answer = excluded.answer",
+                        "ON CONFLICT (id) DO UPDATE SET answer = excluded.answer, actions = excluded.actions",
                     )
             replaced = len(existing.keys() & rows.keys())
             if rows:
@@ -162,7 +181,7 @@ def words_in(question: str) -> str:
 
 def automatic_reply(
     session: ChatSession, text: str, languages: Sequence[str], *, only_answers: bool = False
-) -> str | None:
+) -> BotReply | None:
     """Return the reply of a chat session's bot to a message, or None if the bot does not reply.
 
     It does not reply if there is no bot, if staff replies in its place (its `kind` is not `bot`), if it is not visible
@@ -188,8 +207,8 @@ def automatic_reply(
     answers = sorted(responder.Candidate(*row[:3]) for row in rows if row[0] is not None)
     chosen = responder.best_match(answers, text, languages)
     if chosen:
-        return next(str(answer) for id, _, _, answer, *_ in rows if id == chosen.id)
-    name, tagline, email, phone, website, city, region, country, *first_language = rows[0][4:]
+        return next(BotReply(answer, actions) for id, _, _, answer, actions, *_ in rows if id == chosen.id)
+    name, tagline, email, phone, website, city, region, country, *first_language = rows[0][5:]
     about = responder.Profile(
         name,
         tagline,
@@ -198,7 +217,8 @@ def automatic_reply(
     )
     known_languages = languages or [one for one in first_language if one is not None]
     reply = responder.profile_reply if only_answers else responder.fallback_reply
-    return reply(about, text, known_languages)
+    written = reply(about, text, known_languages)
+    return None if written is None else BotReply(written)
 
 
 def nearest_answers(bot_id: str, text: str, languages: Sequence[str]) -> list[tuple[str, str]]:
@@ -234,7 +254,7 @@ def _compared(bot_id: str, *answer_ids: str, needs_language: bool) -> Query:
     about = (Bot.name, Bot.tagline, Bot.contact_email, Bot.contact_phone, Bot.contact_website)
     address = (Bot.city, Bot.region, Bot.country)
     own = (CannedAnswer.bot_id == Bot.id) & CannedAnswer.id.in_(answer_ids)
-    columns = (CannedAnswer.id, CannedAnswer.language, CannedAnswer.words, CannedAnswer.answer, *about, *address)
-    found = Bot.select(*columns, *([language] if needs_language else ()))
+    answer = (CannedAnswer.id, CannedAnswer.language, CannedAnswer.words, CannedAnswer.answer, CannedAnswer.actions)
+    found = Bot.select(*answer, *about, *address, *([language] if needs_language else ()))
     found = found.join(CannedAnswer, peewee.JOIN.LEFT_OUTER, on=own)
     return found.where(Bot.id == bot_id, Bot.kind == "bot", Bot.is_visible())

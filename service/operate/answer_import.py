@@ -1,21 +1,25 @@
 """Reads canned answers from a CSV file or JSON Lines.
 
-CSV (RFC 4180) has a header with the columns `question`, `answer` and optionally `language`, separated by commas,
-semicolons or tabs. A line of JSON Lines is an object with these members. A file that begins with `{` is JSON Lines.
+CSV (RFC 4180) has a header with the columns `question`, `answer` and optionally `language` and `buttons` (their labels,
+one a line), separated by commas, semicolons or tabs. A line of JSON Lines is an object with the members of a canned
+answer in the API: `question`, `answer`, `language` and `actions`. A file that begins with `{` is JSON Lines.
 """
 
 import csv
 import io
 from collections.abc import Iterator
 
+from msgspec import to_builtins
+
 from service.api.schemas import BodyColumns
 from service.errors import BadRequest
 from service.fields import SqlValue
 from service.http.decoding import read_json
+from service.models.actions import labelled, labels_in
 from service.types import JsonObject
 
 MAX_ERRORS = 20
-REQUIRED, OPTIONAL = ("question", "answer"), ("language",)
+REQUIRED, OPTIONAL = ("question", "answer"), ("language", "buttons")
 
 
 class AnswerErrors(ValueError):
@@ -23,12 +27,15 @@ class AnswerErrors(ValueError):
 
 
 def read_answers(text: str, columns: BodyColumns) -> list[dict[str, SqlValue]]:
-    """Returns the columns of all canned answers in a file, as stored. Raises AnswerErrors."""
+    """Returns the columns of all canned answers in a file, as stored; without actions if it has no such column.
+
+    Raises AnswerErrors.
+    """
     text = text.removeprefix("\ufeff")
     found, errors = list[dict[str, SqlValue]](), list[str]()
     for line, record in _json_lines(text) if text.lstrip().startswith("{") else _csv_rows(text):
         try:
-            found.append(columns.read(read_json(record) if isinstance(record, bytes) else record))
+            found.append(columns.read(read_json(record) if isinstance(record, bytes) else _members(record)))
         except BadRequest as error:
             errors.append(f"{line}: {str(error).removeprefix('$.')}")
     if errors:
@@ -43,7 +50,13 @@ def _json_lines(text: str) -> Iterator[tuple[int, bytes]]:
             yield number, line.encode()
 
 
-def _csv_rows(text: str) -> Iterator[tuple[int, JsonObject]]:
+def _members(row: dict[str, str]) -> JsonObject:
+    """Returns a row as a canned answer in the API. Raises InvalidBody for its buttons."""
+    texts: JsonObject = {name: value for name, value in row.items() if name != "buttons"}
+    return texts | {"actions": to_builtins(labelled(labels_in(row["buttons"])))} if "buttons" in row else texts
+
+
+def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields each row by column, with the number of its last line. Raises AnswerErrors."""
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)

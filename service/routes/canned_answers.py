@@ -14,9 +14,11 @@ from service.types import JsonObject
 
 routes = Routes("Canned answers", scope="bots", extension=True)
 
-NEW_ANSWER = BodyColumns(CannedAnswer, "question", "answer", "language")
+NEW_ANSWER = BodyColumns(CannedAnswer, "question", "answer", "language", "actions")
 NewAnswer = Annotated[JsonObject, NEW_ANSWER]
-AnswerChanges = Annotated[JsonObject, BodyColumns(CannedAnswer, "question", "answer", "language", partial=True)]
+AnswerChanges = Annotated[
+    JsonObject, BodyColumns(CannedAnswer, "question", "answer", "language", "actions", partial=True)
+]
 
 
 class AnswersQuery(Struct):
@@ -45,7 +47,11 @@ def list_answers(app: App, bot: Bot, query: AnswersQuery) -> Page[CannedAnswer]:
     example={"question": "When are you open?", "answer": "From nine to five.", "language": "en"},
 )
 def create_answer(caller: Caller, app: App, bot: Bot, body: NewAnswer) -> Annotated[Raw, CannedAnswer]:
-    """Add a canned answer to a bot (staff only)."""
+    """Add a canned answer to a bot (staff only).
+
+    The bot offers its `actions` with the answer, as staff does in `action_payload` of a message. The bot replies to
+    the label of the action that the customer chooses, as to any message.
+    """
     return CannedAnswer.add(bot.id, body, caller.id)
 
 

@@ -14,6 +14,7 @@ from service.assistant.reply_worker import LEASE, MAX_AGE, RETRY_DELAYS, Worker
 from service.models import Bot, CannedAnswer, ChatSession, Message, Notification, PendingReply, User, bot_replies
 from service.models.audit_log import AuditLog
 from service.models.bot_replies import CONTEXT_CHARACTERS
+from service.models.canned_answers import BotReply
 from service.responder import PHRASES
 from tests.support.bot_replies import OPENING, answers, lines, send_in, write_in_the_console
 from tests.support.chats import delete, total
@@ -280,7 +281,7 @@ def test_assistant_that_calls_a_person_too_late_changes_nothing(alice, agent, se
     claimed = PendingReply.claim(LEASE)
     sent(agent, session, "I am here")
     with nothing_changes(ChatSession, Message, Notification):
-        assert not bot_replies.store_reply(claimed, "", calls_person=True)
+        assert not bot_replies.store_reply(claimed, BotReply(""), calls_person=True)
 
 
 def test_customer_who_asks_for_a_person_needs_no_assistant(alice, session, ai, replier):
@@ -407,7 +408,7 @@ def test_worker_whose_lease_has_ended_stores_nothing(host_clock, alice, session,
     host_clock.forward(seconds=LEASE / 1000)
     replier.run_once()
     with nothing_changes():
-        assert not bot_replies.store_reply(slow, "Me too")
+        assert not bot_replies.store_reply(slow, BotReply("Me too"))
         slow.postpone(0)
 
 

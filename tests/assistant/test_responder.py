@@ -11,10 +11,10 @@ from hypothesis import strategies as some
 
 from service import clock, db, responder
 from service.models import Bot, CannedAnswer, ChatSession
-from service.models.canned_answers import automatic_reply
 from service.operate import import_export
 from service.responder import Candidate, Profile, best_match, fallback_reply, tokenize
 from service.responder.phrases import PHRASES
+from tests.support.bot_replies import reply_text
 from tests.support.observe import nothing_changes, query_plan, statements
 
 pytestmark = pytest.mark.database
@@ -212,58 +212,58 @@ class TestABot:
     def test_sends_its_canned_answer(self, session, add_answer):
         add_answer("What are your opening hours?", "From nine to five.")
         add_answer("Wann habt ihr geöffnet?", "Von neun bis fünf.", "de")
-        assert automatic_reply(session, "OPENING HOURS?", ["de"]) == "From nine to five."
-        assert automatic_reply(session, "Hallo! Wann habt ihr denn geöffnet?", ["en"]) == "Von neun bis fünf."
+        assert reply_text(session, "OPENING HOURS?", ["de"]) == "From nine to five."
+        assert reply_text(session, "Hallo! Wann habt ihr denn geöffnet?", ["en"]) == "Von neun bis fünf."
 
     def test_prefers_canned_answers_to_its_profile(self, session, add_answer):
-        assert automatic_reply(session, "Who are you?", ["en"]).startswith("I am Hilda, ")
+        assert reply_text(session, "Who are you?", ["en"]).startswith("I am Hilda, ")
         add_answer("Who are you?", "Guess!")
-        assert automatic_reply(session, "Who are you?", ["en"]) == "Guess!"
+        assert reply_text(session, "Who are you?", ["en"]) == "Guess!"
 
     def test_replies_from_its_profile(self, session, bot):
         about = {"contact_email": "a@b.c", "contact_website": "https://b.c", "city": "Ulm", "country": "DE"}
         Bot.update(about).where(Bot.id == bot.id).execute()
-        assert automatic_reply(session, "How can I reach you?", []) == "You can reach us here: a@b.c, https://b.c"
-        assert automatic_reply(session, "Where are you?", []) == "You can find us here: Ulm, DE"
+        assert reply_text(session, "How can I reach you?", []) == "You can reach us here: a@b.c, https://b.c"
+        assert reply_text(session, "Where are you?", []) == "You can find us here: Ulm, DE"
 
     def test_says_that_it_has_no_answer(self, session, add_answer):
         for language in LANGUAGES:
-            assert automatic_reply(session, "xyzzy", [language]) == PHRASES[language].no_answer
-        assert automatic_reply(session, "xyzzy", []) == PHRASES["en"].no_answer
+            assert reply_text(session, "xyzzy", [language]) == PHRASES[language].no_answer
+        assert reply_text(session, "xyzzy", []) == PHRASES["en"].no_answer
         add_answer("x", "y", "pl-PL")
-        assert automatic_reply(session, "xyzzy", []) == PHRASES["pl"].no_answer
+        assert reply_text(session, "xyzzy", []) == PHRASES["pl"].no_answer
 
     @pytest.mark.parametrize("text", ["", " ", "?", "👍", "\u200b"])
     def test_does_not_reply_to_a_message_without_letters_and_digits(self, session, add_answer, text):
         add_answer("?", "What?")
-        assert automatic_reply(session, text, ["en"]) is None
+        assert reply_text(session, text, ["en"]) is None
 
     @pytest.mark.parametrize("columns", [{"kind": "nobot"}, {"status": "draft"}, {"is_active": False}])
     def test_does_not_reply_for_agents_or_if_it_is_hidden(self, session, bot, add_answer, columns):
         add_answer("hello", "Hi")
-        assert automatic_reply(session, "hello", ["en"]) == "Hi"
+        assert reply_text(session, "hello", ["en"]) == "Hi"
         Bot.update(columns).where(Bot.id == bot.id).execute()
-        assert automatic_reply(session, "hello", ["en"]) is None
+        assert reply_text(session, "hello", ["en"]) is None
 
     def test_that_does_not_exist_does_not_reply(self, alice, shop):
-        assert automatic_reply(ChatSession.create(app_id=shop.id, user_id=alice.user.id), "hello", ["en"]) is None
+        assert reply_text(ChatSession.create(app_id=shop.id, user_id=alice.user.id), "hello", ["en"]) is None
 
     def test_does_not_use_canned_answers_of_other_bots(self, session, shop, add_answer):
         other = Bot.create(app_id=shop.id, name="Otto", kind="bot", status="published")
         add_answer("What is the secret?", "42", of=other)
-        assert automatic_reply(session, "What is the secret?", ["en"]) == PHRASES["en"].no_answer
+        assert reply_text(session, "What is the secret?", ["en"]) == PHRASES["en"].no_answer
 
     def test_reads_three_times_at_most_and_does_not_write(self, session, add_answer):
         add_answer("hello there", "Hi")
         for text in ("hello there", "nonsense", "?"):
             with nothing_changes(), statements() as seen:
-                automatic_reply(session, text, ["en"])
+                reply_text(session, text, ["en"])
             assert len(seen) <= 3
 
     def test_finds_its_answers_by_an_index(self, session, add_answer):
         add_answer("hello", "Hi")
         with statements() as seen:
-            automatic_reply(session, "hello", ["en"])
+            reply_text(session, "hello", ["en"])
         for sql, values in seen:
             plan = query_plan(sql, values)
             assert plan.ranges and not plan.scans and not plan.sorts, plan
@@ -280,8 +280,8 @@ class TestABot:
         with db.write(), CannedAnswer.reindexing([row["id"] for row in rows]):
             for start in range(0, 5000, 100):
                 CannedAnswer.insert_many(rows[start : start + 100]).execute()
-        assert automatic_reply(session, " ".join(vocabulary) * 100, ["en"]) == PHRASES["en"].no_answer
-        assert automatic_reply(session, questions[-1], ["en"]) == "a"
+        assert reply_text(session, " ".join(vocabulary) * 100, ["en"]) == PHRASES["en"].no_answer
+        assert reply_text(session, questions[-1], ["en"]) == "a"
 
 
 class TestImportAndExport:
@@ -297,13 +297,13 @@ class TestImportAndExport:
     def test_imported_answers_are_used_at_once(self, session, bot, import_records):
         record = {"bot_id": bot.id, "language": "de-AT", "question": "Grüße?", "answer": "Servus!"}
         assert import_records(record) == []
-        assert automatic_reply(session, "GRUSSE", []) is not None
-        assert automatic_reply(session, "GRÜSSE", []) == "Servus!"
+        assert reply_text(session, "GRUSSE", []) is not None
+        assert reply_text(session, "GRÜSSE", []) == "Servus!"
         (stored,) = CannedAnswer.select()
         record = {"id": stored.id, **record, "question": "Wetter?"}
         assert import_records(record) == []
-        assert automatic_reply(session, "Grüße", ["de"]) == PHRASES["de"].no_answer
-        assert automatic_reply(session, "Wetter", []) == "Servus!"
+        assert reply_text(session, "Grüße", ["de"]) == PHRASES["de"].no_answer
+        assert reply_text(session, "Wetter", []) == "Servus!"
 
     def test_exported_answers_equal_the_imported_ones(self, bot, import_records):
         record = {
@@ -312,6 +312,7 @@ class TestImportAndExport:
             "language": "",
             "question": "¿Qué?\n",
             "answer": "\t\u202e'\"\\",
+            "actions": [{"id": "1", "label": '\u202e"¿', "payload": {"\u202e": [None, {}]}}],
         }
         assert import_records(record) == []
         written = []
@@ -325,6 +326,9 @@ class TestImportAndExport:
             ({"question": "x" * 501}, "$.bot_answer.question: expected str of length <= 500"),
             ({"answer": ""}, "$.bot_answer.answer: expected str of length >= 1"),
             ({"answer": "x" * 10_001}, "$.bot_answer.answer: expected str of length <= 10000"),
+            ({"actions": {}}, "$.bot_answer.actions: expected array"),
+            ({"actions": [{"id": "1"}]}, "$.bot_answer.actions[0]: object missing required field label"),
+            ({"actions": [{"id": "1", "label": "x"}] * 2}, "$.bot_answer.actions: two actions have the same id"),
             ({"language": "x" * 65}, "$.bot_answer.language: expected str of length <= 64"),
             ({"language": "deutsch, bitte"}, "$.bot_answer.language: expected a language tag such as en or pt-BR"),
             ({"bot_id": clock.uuid()}, "$.bot_answer.bot_id: refers to a missing record: "),

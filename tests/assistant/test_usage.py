@@ -10,7 +10,8 @@ from service import metrics
 from service.assistant.client import BYTES_PER_TOKEN, MAX_TOKENS, Assistant, AssistantError
 from service.assistant.metering import metered_assistant
 from service.assistant.reply_worker import Worker
-from service.models import App, AssistantUsage, Bot, CannedAnswer, ChatSession
+from service.models import App, AssistantUsage, Bot, CannedAnswer, ChatSession, Message
+from service.models.actions import Action, Actions, offer_of
 from service.models.assistant_usage import UsageLimits
 from service.models.audit_log import AuditLog
 from service.responder import PHRASES
@@ -106,6 +107,17 @@ def test_customer_without_a_prepared_answer_gets_a_person_when_the_budget_is_spe
     assert answers(alice, session) == ["I am the assistant.", PHRASES["en"].handed_over]
     assert ChatSession.get_by_id(session.id).status == "pending"
     assert len(ai.requests) == 1
+
+
+def test_prepared_answer_offers_its_buttons_when_the_budget_is_spent(alice, session, ai, limited):
+    ai.behave = uses(100)
+    worker = limited(assistant_tokens=100)
+    CannedAnswer.update(actions=Actions().to_stored([Action("1", "Closed?")])).execute()
+    for _ in range(2):
+        send(alice, session, "When are you open?"), worker.run_once()
+    by_assistant, by_bot = Message.select().where(Message.sender_type == "bot").order_by(Message.id)
+    assert (by_assistant.plain_text, by_assistant.action_payload) == ("I am the assistant.", "[]")
+    assert (by_bot.plain_text, by_bot.action_payload) == (OPENING, offer_of(["Closed?"]))
 
 
 def test_reply_from_the_profile_is_a_prepared_answer(alice, session, ai, limited):

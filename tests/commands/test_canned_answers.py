@@ -8,7 +8,7 @@ import pytest
 
 from service import db
 from service.models import AuditLog, Bot, CannedAnswer, CannedAnswerWord, ChatSession
-from service.models.canned_answers import automatic_reply
+from tests.support.bot_replies import reply_text
 from tests.support.command_line import Outcome, error_line
 from tests.support.installation import settings_at
 
@@ -16,9 +16,11 @@ pytestmark = pytest.mark.database
 
 Command = Callable[..., Outcome]
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-ENGLISH = {"question": "When are you open?", "answer": "From nine\nto five.", "language": "en"}
-GERMAN = {"question": "Wann habt ihr geöffnet?", "answer": "Von neun bis fünf.", "language": "de"}
+ENGLISH = {"question": "When are you open?", "answer": "From nine\nto five.", "language": "en", "actions": []}
+GERMAN = {"question": "Wann habt ihr geöffnet?", "answer": "Von neun bis fünf.", "language": "de", "actions": []}
+HEADER = "FILE:1: expected a header with the columns question, answer, language, buttons"
 CSV = Path(__file__).with_name("answers.csv").read_text("utf-8")
+MENU = 'question,answer,buttons\nHello?,Choose.,"Where?\n When? \n"\nWhere?,Here.,\n'
 
 
 @pytest.fixture
@@ -75,8 +77,8 @@ def test_imported_answers_are_replies_of_the_bot(bot: str, imported, data: Path)
     imported(CSV)
     db.open_database(data, settings_at(data).database)
     session = ChatSession(bot_id=bot, app_id=Bot.get_by_id(bot).app_id)
-    assert automatic_reply(session, "when are you OPEN", ["en"]) == ENGLISH["answer"]
-    assert automatic_reply(session, "Wann habt ihr geoffnet", ["en"]) == GERMAN["answer"]
+    assert reply_text(session, "when are you OPEN", ["en"]) == ENGLISH["answer"]
+    assert reply_text(session, "Wann habt ihr geoffnet", ["en"]) == GERMAN["answer"]
 
 
 def test_repeated_import_replaces_answers(cx: Command, bot: str, imported, data: Path) -> None:
@@ -89,6 +91,24 @@ def test_repeated_import_replaces_answers(cx: Command, bot: str, imported, data:
     assert {row.answer_id for row in CannedAnswerWord.select()} == {row.id for row in CannedAnswer.select()}
 
 
+def test_buttons_are_imported(cx: Command, bot: str, imported) -> None:
+    imported(MENU)
+    where, when = ({"id": id, "label": label, "payload": None} for id, label in (("1", "Where?"), ("2", "When?")))
+    assert [row["actions"] for row in listed(cx, bot)] == [[where, when], []]
+    row = {"question": "Where?", "answer": "There.", "actions": [{"id": "go", "label": "Go", "payload": {"x": 1}}]}
+    imported(json.dumps(row))
+    assert [row["actions"] for row in listed(cx, bot)] == [[where, when], row["actions"]]
+
+
+def test_file_without_buttons_keeps_them(cx: Command, bot: str, imported) -> None:
+    imported(MENU)
+    before = [row["actions"] for row in listed(cx, bot)]
+    assert imported("question,answer\nHello?,Look:\n").output == "0 canned answers added, 1 replaced\n"
+    assert [(row["answer"], row["actions"]) for row in listed(cx, bot)] == [("Look:", before[0]), ("Here.", [])]
+    imported("question,answer,buttons\nHello?,Look:,\n")
+    assert [row["actions"] for row in listed(cx, bot)] == [[], []]
+
+
 def test_another_language_is_another_answer(cx: Command, bot: str, imported) -> None:
     imported(CSV)
     assert imported(CSV.replace(",en", ",en-gb")).output == "1 canned answers added, 1 replaced\n"
@@ -98,16 +118,22 @@ def test_another_language_is_another_answer(cx: Command, bot: str, imported) -> 
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        ("", "FILE:1: expected a header with the columns question, answer, language"),
-        ("question\nWhy?", "FILE:1: expected a header with the columns question, answer, language"),
-        ("question,answer,question\na,b,c", "FILE:1: expected a header with the columns question, answer, language"),
-        ("question,answer,x\na,b,c", "FILE:1: expected a header with the columns question, answer, language"),
+        ("", HEADER),
+        ("question\nWhy?", HEADER),
+        (
+            "question,answer,question\na,b,c",
+            HEADER,
+        ),
+        ("question,answer,x\na,b,c", HEADER),
         (CSV + "Why?\n", "FILE:5: expected 3 values, got 1"),
         (CSV + "Why?,a,b,c\n", "FILE:5: expected 3 values, got 4"),
         (CSV + '"Why?', "FILE:5: unexpected end of data"),
         (CSV + "Why?,,en\n", "FILE:5: answer: expected str of length >= 1"),
         (CSV + "W" * 501 + ",a,en\n", "FILE:5: question: expected str of length <= 500"),
         (CSV + "Why?,Because,x y\n", "FILE:5: language: expected a language tag such as en or pt-BR"),
+        (MENU + f"Why?,Because,{'x' * 81}\n", "FILE:6: buttons: a label has 1 to 80 characters"),
+        (MENU + 'Why?,Because,"' + "x\n" * 9 + '"\n', "FILE:15: buttons: at most eight are possible"),
+        (MENU + "Why?,Because,\a\n", "FILE:6: buttons: a label has no control characters"),
         (JSON_LINES + "[]", "FILE:3: $: expected object"),
         (JSON_LINES + "{", "FILE:3: The body is not JSON: Expecting property name enclosed in double quotes at line 1"),
         (JSON_LINES + '{"question": "Why?"}', "FILE:3: $: object missing required field answer"),
@@ -158,6 +184,28 @@ def test_answers_can_be_added_and_deleted(cx: Command, bot: str) -> None:
     assert cx("answer", "delete", added) == Outcome(0, "", "")
     assert cx("answer", "list", "--bot", bot) == Outcome(0, "", "")
     assert error_line(cx("answer", "delete", added)) == f"no such bot answer: {added}"
+
+
+def test_answer_is_added_with_buttons(cx: Command, bot: str) -> None:
+    added = cx("answer", "add", "--bot", bot, "Hello?", "Choose.", "--button", "Where?", "--button", "When?")
+    id = added.output.strip()
+    assert cx("answer", "list", "--bot", bot).output == f"{id}         Hello?  [Where?]  [When?]\n"
+    assert [action["label"] for action in listed(cx, bot)[0]["actions"]] == ["Where?", "When?"]
+
+
+@pytest.mark.parametrize(
+    ("buttons", "error"),
+    [
+        (["x"] * 9, "buttons: at most eight are possible"),
+        (["x" * 81], "buttons: a label has 1 to 80 characters"),
+        (["x\ny"], "buttons: a label has no control characters"),
+        ([""], "buttons: a label has 1 to 80 characters"),
+    ],
+)
+def test_invalid_buttons_are_refused(buttons: list[str], error: str, cx: Command, bot: str) -> None:
+    flags = [word for label in buttons for word in ("--button", label)]
+    assert error_line(cx("answer", "add", "--bot", bot, "Hello?", "Choose.", *flags)) == error
+    assert listed(cx, bot) == []
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("add", "Why?", "Because."), ("import", "-")], ids=" ".join)

@@ -12,14 +12,15 @@ from service import db, history
 from service.console.labels import FINDING_SUBJECTS
 from service.console.next_step import find_next_step
 from service.models import App, AuditLog, Bot, CannedAnswer, ChatSession, DataShare, User
+from service.models.actions import Action, Actions
 from service.models.audit_log import BrokenChain, VerificationTimeout
 from service.models.callers import Caller
-from service.models.canned_answers import automatic_reply
 from service.operate import doctor
 from service.routes.console import audit_log
 from service.settings import Settings
 from service.version import VERSION
 from tests.support.access import as_form
+from tests.support.bot_replies import reply_text
 from tests.support.client import Client
 from tests.support.observe import nothing_changes
 from tests.support.sample_data import picture
@@ -314,6 +315,11 @@ class TestCannedAnswers:
     def path(self, bot: Bot) -> str:
         return f"/console/apps/{bot.app_id}/bots/{bot.id}/answers"
 
+    def offered(self) -> list[Action]:
+        """The actions of the only canned answer."""
+        (answer,) = CannedAnswer.select()
+        return list(answer.offered)
+
     def texts(self, bot: Bot) -> list[tuple[str, str, str]]:
         own = CannedAnswer.select().where(CannedAnswer.bot_id == bot.id).order_by(CannedAnswer.question)
         return [(answer.question, answer.answer, answer.language) for answer in own]
@@ -341,7 +347,7 @@ class TestCannedAnswers:
 
     def test_are_used_by_the_bot(self, browser: Browser, path: str, session: ChatSession, bot: Bot) -> None:
         send(browser, path, question="Where is my parcel?", answer="On its way.")
-        assert automatic_reply(session, "Where is my parcel?", ["en"]) == "On its way."
+        assert reply_text(session, "Where is my parcel?", ["en"]) == "On its way."
 
     def test_are_edited(self, browser: Browser, bot: Bot, path: str) -> None:
         answer = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.", language="en")
@@ -349,6 +355,25 @@ class TestCannedAnswers:
         assert "Saved." in browser.text
         assert field(browser, "question") == "Who?"
         assert self.texts(bot) == [("Who?", "Ada.", "")]
+
+    def test_are_added_with_buttons(self, browser: Browser, path: str) -> None:
+        send(browser, path, question="Hello?", answer="Choose.", buttons=f" Where?\r\n\r\n{RTL}\r\n")
+        assert self.offered() == [Action("1", "Where?"), Action("2", RTL)]
+        assert RTL in unescape(browser.reply.raw.decode())
+
+    def test_keep_the_identifiers_and_payloads_of_buttons_with_the_same_label(
+        self, browser: Browser, bot: Bot, path: str
+    ) -> None:
+        known = [Action("1", "Where?", {"page": 1}), Action("x", "When?")]
+        stored = Actions().to_stored(known)
+        answer = CannedAnswer.create(bot_id=bot.id, question="Hello?", answer="Choose.", actions=stored)
+        address, values = f"{path}/{answer.id}", {"act": "save", "question": "Hello?", "answer": "Choose."}
+        html = browser.open(address).raw.decode()
+        assert re.search(r"<textarea[^>]*buttons[^>]*>\nWhere\?\nWhen\?</textarea>", html)
+        send(browser, address, **values, buttons="When?\r\nWho?\r\nWhere?\r\nWhere?")
+        assert self.offered() == [known[1], Action("2", "Who?"), known[0], Action("3", "Where?")]
+        send(browser, address, **values, buttons="")
+        assert self.offered() == []
 
     def test_are_deleted(self, browser: Browser, bot: Bot, path: str) -> None:
         for name in ("Who?", "When?"):
@@ -367,20 +392,23 @@ class TestCannedAnswers:
             ("answer", " ", "Answer:"),
             ("answer", "x" * 10_001, "Answer:"),
             ("language", "english please", "Language:"),
+            ("buttons", "x" * 81, "Buttons: A label has 1 to 80 characters."),
+            ("buttons", "\r\n".join("abcdefghi"), "Buttons: At most eight are possible."),
         ],
     )
     def test_that_are_invalid_keep_the_input(
         self, name: str, value: str, message: str, is_new: bool, browser: Browser, bot: Bot, path: str
     ) -> None:
         existing = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
-        given = {"question": RTL, "answer": "Kept", "language": "en", name: value}
+        given = {"question": RTL, "answer": "Kept", "language": "en", "buttons": "One", name: value}
         more = {} if is_new else {"act": "save"}
         with nothing_changes():
             reply = send(browser, path if is_new else f"{path}/{existing.id}", **given, **more)
         assert reply.status == 400
         assert message in browser.text
         assert [field(browser, kept) for kept in ("question", "language")] == [given["question"], given["language"]]
-        assert re.search(rf"<textarea[^>]*>\n{given['answer']}</textarea>", reply.raw.decode())
+        for text in (given["answer"], given["buttons"].replace("\r\n", r"\s+")):
+            assert re.search(rf"<textarea[^>]*>\n{text}</textarea>", reply.raw.decode())
 
     def test_are_found_by_words_of_the_question_and_listed_in_pages(
         self, browser: Browser, bot: Bot, path: str

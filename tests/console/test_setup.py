@@ -117,7 +117,7 @@ class TestStarterContent:
         assert browser.navigate("POST", action, fields, accept_language=languages).status == 200
         app, bot = App.get(), Bot.get()
         with translation.use(expected):
-            answers = {gettext(question): gettext(answer) for question, answer in ANSWERS}
+            answers = {gettext(question): gettext(answer) for question, answer, _ in ANSWERS}
             assert (app.name, bot.name, bot.status) == (gettext("Support"), gettext("Assistant"), "published")
         assert CannedAnswer.select().count() == len(answers) == 5
         customer = person("carla")
@@ -126,6 +126,24 @@ class TestStarterContent:
             customer.post(f"/chats/{session}/messages", {"content": {"text": question}}, accept_language=expected)
             newest = customer.get(f"/chats/{session}/messages?direction=backward&limit=1").data
             assert text_of(newest[0]) == answer
+
+    def test_has_a_menu_whose_buttons_have_answers(self, browser: Browser, person: Callable[..., Client]) -> None:
+        browser.open(path())
+        fields = {**FORM, "starter": "yes", **self.hidden(browser)}
+        browser.navigate("POST", "/setup", fields, accept_language="de")
+        customer = person("carla")
+        chat = {"app_id": App.get().id, "bot_id": Bot.get().id}
+        with translation.use("de"):
+            texts = {gettext(question): gettext(answer) for question, answer, _ in ANSWERS}
+            (hello, menu), *_ = [(gettext(one), buttons) for one, _, buttons in ANSWERS if buttons]
+            labels = [gettext(label) for label in menu]
+        for number, label in enumerate(labels, 1):
+            messages = f"/chats/{customer.post('/chats', chat).data['id']}/messages"
+            customer.post(messages, {"content": {"text": hello}}, accept_language="de")
+            offer = customer.get(messages).data[1]
+            press = {"action_source_id": offer["id"], "action_id": str(number)}
+            assert customer.post(messages, press, accept_language="de").status == 201
+            assert [text_of(row) for row in customer.get(messages).data[2:]] == [label, texts[label]]
 
     def test_is_optional(self, browser: Browser) -> None:
         browser.open(path())

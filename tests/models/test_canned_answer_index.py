@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from service import clock, db, responder
 from service.models import Bot, CannedAnswer, CannedAnswerWord, canned_answer_index
-from service.models.canned_answers import automatic_reply, words_in
+from service.models.canned_answers import words_in
 from service.operate import import_export
 from service.responder import PHRASES, Candidate, best_match
+from tests.support.bot_replies import reply_text
 from tests.support.observe import database_steps, statements
 
 WORDS = [
@@ -168,7 +169,7 @@ class TestCost:
             read.clear()
             compared.clear()
             with statements() as seen:
-                assert automatic_reply(session, text, ["en"]) == PHRASES["en"].no_answer
+                assert reply_text(session, text, ["en"]) == PHRASES["en"].no_answer
             assert len(seen) <= 3
             counted, *listed = read
             assert counted <= canned_answer_index.MAX_COUNTED and sum(listed) <= canned_answer_index.MAX_FETCHED

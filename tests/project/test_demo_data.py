@@ -47,7 +47,7 @@ MEMBERS = {
     "feedback": """id user_id feedback_type description app_version device_info screenshot_url status created_at
         updated_at""",
     "avatar": "user_id name image",
-    "bot_answer": "id bot_id language question answer",
+    "bot_answer": "id bot_id language question answer actions",
 }
 SCRIPTS = {
     "LATIN",

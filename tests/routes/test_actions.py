@@ -27,6 +27,15 @@ def press(client: Client, session: ChatSession, source: str, action: str = "yes"
     return client.post(f"/chats/{session.id}/messages", body)
 
 
+def stored(offered: list[dict[str, Any]]) -> Any:
+    """Actions as in the column of a canned answer."""
+    return actions.Actions().to_stored([actions.Action(**one) for one in offered])
+
+
+def newest(client: Client, session: ChatSession) -> dict[str, Any]:
+    return walk(client, f"/chats/{session.id}/messages")[-1]
+
+
 def payload_of(message: dict[str, Any]) -> Any:
     return json.loads(bytes(message["action_payload"]) or b"null")
 
@@ -208,6 +217,72 @@ def test_bot_replies_to_the_label_of_an_action(alice, bot, session, say):
     for _ in range(2):
         assert press(alice, session, source.id, "1").status == 201
         assert texts(alice, session) == ["Hello", question, "From nine to five."]
+
+
+class TestCannedAnswers:
+    """Canned answers with actions: the bot offers them, and replies to the chosen one."""
+
+    MENU, TEA, GREEN = "What can you do?", "How long should tea steep?", "How long should green tea steep?"
+
+    @pytest.fixture(autouse=True)
+    def menu(self, bot):
+        first = [{"id": "tea", "label": self.TEA, "payload": {"page": 1}}, NO]
+        columns = {"bot_id": bot.id, "language": "en"}
+        for question, answer, offered in (
+            (self.MENU, "Choose.", first),
+            (self.TEA, "Which tea?", [{"id": "green", "label": self.GREEN}]),
+            (self.GREEN, "Two minutes.", []),
+        ):
+            CannedAnswer.create(question=question, answer=answer, actions=stored(offered), **columns)
+
+    def test_make_menus(self, alice, bot, session):
+        send(alice, session, self.MENU)
+        menu = newest(alice, session)
+        assert (menu["sender_id"], text_of(menu)) == (bot.id, "Choose.")
+        tea = {"id": "tea", "label": self.TEA, "payload": {"page": 1}}
+        assert payload_of(menu) == {"actions": [tea, {**NO, "payload": None}]}
+        pressed = press(alice, session, menu["id"], "tea").data
+        assert (pressed["action_source_id"], payload_of(pressed)) == (menu["id"], {"page": 1})
+        tea = newest(alice, session)
+        assert payload_of(tea) == {"actions": [{"id": "green", "label": self.GREEN, "payload": None}]}
+        press(alice, session, tea["id"], "green")
+        assert texts(alice, session) == [self.MENU, "Choose.", self.TEA, "Which tea?", self.GREEN, "Two minutes."]
+        assert newest(alice, session)["action_payload"] == []
+
+    def test_are_chosen_once(self, alice, session):
+        send(alice, session, self.MENU)
+        menu = newest(alice, session)["id"]
+        first = press(alice, session, menu, "tea")
+        with nothing_changes():
+            assert press(alice, session, menu, "tea").data == first.data
+            assert press(alice, session, menu, "no").error == (400, "action_already_chosen")
+
+    def test_that_are_changed_later_leave_the_messages(self, alice, agent, session, bot):
+        send(alice, session, self.MENU)
+        menu = newest(alice, session)
+        answer = CannedAnswer.get(CannedAnswer.question == self.MENU)
+        agent.patch(f"/apps/{bot.app_id}/bots/{bot.id}/answers/{answer.id}", {"actions": []})
+        assert newest(alice, session) == menu
+        assert press(alice, session, menu["id"], "tea").status == 201
+
+    def test_with_a_request_for_a_person_are_offered_to_the_customer(self, alice, session, bot):
+        CannedAnswer.create(
+            bot_id=bot.id, question="How do I reach a person?", answer="About what?", actions=stored([YES])
+        )
+        send(alice, session, "How do I reach a person?")
+        offered = newest(alice, session)
+        assert (text_of(offered), payload_of(offered)) == ("About what?", {"actions": [YES]})
+        press(alice, session, offered["id"])
+        assert texts(alice, session)[-1] == YES["label"]  # people reply
+
+    def test_cost_as_much_without_actions_as_with_them(self, alice, session):
+        send(alice, session, "Hello")  # the first message notifies staff
+        seen = []
+        for question in (self.GREEN, self.MENU):
+            with statements() as executed:
+                send(alice, session, question)
+            seen.append([sql for sql, *_ in executed])
+        assert seen[0] == seen[1]
 
 
 class TestTypeAndChannel:

@@ -11,6 +11,7 @@ from tests.support.observe import nothing_changes
 pytestmark = pytest.mark.database
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
+BOOK = {"id": "book", "label": "Book a table", "payload": {"table": [7]}}
 
 
 @pytest.fixture
@@ -32,9 +33,9 @@ def questions(client: Client, path: str, **query: Any) -> list[str]:
 
 
 def test_answer_is_created_with_all_members(agent: Client, path: str, bot: Bot) -> None:
-    created = agent.post(path, {"question": "Open?", "answer": "Yes.", "language": "pt-BR"}).data
-    expected = {"bot_id": bot.id, "question": "Open?", "answer": "Yes.", "language": "pt-BR"}
-    assert created == {"id": created["id"], **expected}
+    given = {"question": "Open?", "answer": "Yes.", "language": "pt-BR", "actions": [BOOK]}
+    created = agent.post(path, given).data
+    assert created == {"id": created["id"], "bot_id": bot.id, **given}
     assert agent.get(path).data == [created]
 
 
@@ -90,6 +91,16 @@ def test_changed_answer_is_the_reply_of_the_bot(agent: Client, alice: Client, pa
         {"answer": "a" * 10_001},
         {"language": "x y"},
         {"language": 1},
+        {"actions": {}},
+        {"actions": [{"label": "Book"}]},
+        {"actions": [{"id": "book", "label": ""}]},
+        {"actions": [{"id": "book", "label": "two\nlines"}]},
+        {"actions": [{"id": "book", "label": "x" * 81}]},
+        {"actions": [{"id": "x" * 81, "label": "Book"}]},
+        {"actions": [{"id": "book", "label": "Book", "payload": 1}]},
+        {"actions": [{"id": "book", "label": "Book", "payload": {"x": "x" * 1017}}]},
+        {"actions": [BOOK, BOOK]},
+        {"actions": [{"id": str(number), "label": "Book"} for number in range(9)]},
     ],
 )
 def test_invalid_members_are_refused(agent: Client, path: str, body: dict[str, Any]) -> None:
@@ -97,6 +108,16 @@ def test_invalid_members_are_refused(agent: Client, path: str, body: dict[str, A
     with nothing_changes():
         assert agent.patch(f"{path}/{id}", body).error == (400, "invalid_body")
         assert agent.post(path, {"question": "Open?", "answer": "Yes.", **body}).error == (400, "invalid_body")
+
+
+def test_actions_are_kept_replaced_and_removed(agent: Client, path: str) -> None:
+    id = add(agent, path, "Open?", actions=[BOOK])
+    assert agent.patch(f"{path}/{id}", {"answer": "No."}).data["actions"] == [BOOK]
+    actions = [{"id": str(number), "label": "x" * 80, "payload": {"x": "x" * 1016}} for number in range(8)]
+    assert agent.patch(f"{path}/{id}", {"actions": actions}).data["actions"] == actions
+    assert agent.patch(f"{path}/{id}", {"actions": []}).data["actions"] == []
+    agent.patch(f"{path}/{id}", {"actions": [BOOK]})
+    assert agent.patch(f"{path}/{id}", {"actions": None}).data["actions"] == []
 
 
 @pytest.mark.parametrize("missing", ["question", "answer"])

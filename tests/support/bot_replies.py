@@ -1,8 +1,10 @@
 """Chats with bots that reply."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from service.models import ChatSession
+from service.models.canned_answers import automatic_reply
 from tests.support.client import Client, Reply, text_of, walk
 from tests.support.web_client import Browser, Forms
 
@@ -35,3 +37,9 @@ def write_in_the_console(
     browser.navigate("POST", path, {**form, "act": "send", "text": text}, accept_language=accept_language)
     assert browser.reply.status == 200 and text in browser.text
     return browser
+
+
+def reply_text(session: ChatSession, text: str, languages: Sequence[str]) -> str | None:
+    """Return the text of a bot's reply to a message, None if it does not reply."""
+    reply = automatic_reply(session, text, languages)
+    return reply and reply.text

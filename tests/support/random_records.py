@@ -23,6 +23,7 @@ from service.fields import (
     members,
 )
 from service.models import RECORDS
+from service.models.actions import Actions
 from service.models.canned_replies import check_shortcut
 from service.models.feedback import screenshot_address
 from service.models.ratings import MAX_SCORE
@@ -93,6 +94,12 @@ def _row(chance: random.Random, kind: str, number: int) -> dict[str, Any]:
     return row | {name: value for name, value in fixed.items() if name in columns}
 
 
+def _action(chance: random.Random, number: int) -> dict[str, Any]:
+    labels = [text for text in TEXTS if text and "\n" not in text]
+    payload = {"payload": chance.choice((None, {}, {"a": [1, {"b": None}]}))} if chance.random() < 0.5 else {}
+    return {"id": f"{number}", "label": chance.choice(labels), **payload}
+
+
 def _may_be_left_out(column: Any) -> bool:
     return column.null or column.default is not None
 
@@ -115,6 +122,7 @@ def _value(chance: random.Random, column: Any) -> Any:
         JsonAsBytes: lambda: chance.choice((_json(chance, 3), _bytes_of(chance), [], None)),
         Document: lambda: {chance.choice(TEXTS): _json(chance, 2) for _ in range(chance.randrange(3))},
         Integers: lambda: [chance.choice(NUMBERS[:7]) for _ in range(chance.randrange(4))],
+        Actions: lambda: [_action(chance, number) for number in range(chance.randrange(3))],
         Strings: lambda: [f"tool-{number}" for number in range(1 + chance.randrange(3))],
     }
     return next(make for type_, make in choices.items() if isinstance(column, type_))()

@@ -40,7 +40,8 @@ from service.db.migrations import (
     step_30,
     step_31,
     step_32,
-    step_35,
+    step_33,
+    step_34,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -79,7 +80,8 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_30.STATEMENTS,
     step_31.STATEMENTS,
     step_32.STATEMENTS,
-    step_35.STATEMENTS,
+    step_33.STATEMENTS,
+    step_34.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

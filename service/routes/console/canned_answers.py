@@ -1,5 +1,6 @@
 """The pages on which staff lists, adds, edits and deletes the canned answers of a bot."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,13 +12,15 @@ from service.api.schemas import BodyColumns
 from service.console import layout
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure
 from service.models import App, Bot, CannedAnswer
+from service.models.actions import Action, labelled, labels_in
 from service.models.callers import Caller
 from service.translation import gettext
 from service.types import JsonObject
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
 
-ANSWER = BodyColumns(CannedAnswer, "question", "answer", "language")
+TEXTS = ("question", "answer", "language")
+ANSWER = BodyColumns(CannedAnswer, *TEXTS, "actions")
 MAX_ANSWER_FORM = 160 * KIB  # bytes: an answer may have 10,000 characters of twelve bytes each
 
 
@@ -41,6 +44,7 @@ class AnswerForm(ConsoleForm, kw_only=True):
     question: str = ""
     answer: str = ""
     language: str = ""
+    buttons: str = ""  # labels of the actions, one a line
 
 
 class AnswerChangeForm(AnswerForm, kw_only=True):
@@ -82,7 +86,7 @@ def answers_page(
 @layout.form_handler(answers_page, AnswersPageQuery)
 def add_answer(caller: Caller, app: App, bot: Bot, body: AnswerForm) -> Redirect:
     """Add a canned answer to a bot (staff only)."""
-    columns = ANSWER.read(read_answer(body))
+    columns = ANSWER.read(read_answer(body, []))
     layout.run_once(
         caller, "answer", body, lambda: msgspec.json.decode(CannedAnswer.add(bot.id, columns, caller.id))["id"]
     )
@@ -109,7 +113,7 @@ def answer_page(
         app=app,
         bot=bot,
         answer_id=answer.id,
-        current=failure.values or {name: getattr(answer, name) for name in ANSWER.columns},
+        current=failure.values or values_of(answer),
     )
 
 
@@ -122,13 +126,23 @@ def edit_answer(caller: Caller, app: App, bot: Bot, answer: CannedAnswer, body: 
     if body.act == "delete":
         answer.remove(caller.id)
         return Redirect(f"{address_of(app, bot)}?done=deleted")
-    answer.edit(ANSWER.read(read_answer(body)), caller.id)
+    answer.edit(ANSWER.read(read_answer(body, answer.offered)), caller.id)
     return Redirect(f"{address_of(app, bot)}/{answer.id}?done=changed")
 
 
-def read_answer(body: AnswerForm) -> JsonObject:
-    """Return the members of a canned answer as the API takes them."""
-    return {name: layout.clean_text(getattr(body, name)) for name in ANSWER.columns}
+def values_of(answer: CannedAnswer) -> dict[str, str]:
+    """Return the values of the form of a canned answer."""
+    texts = {name: getattr(answer, name) for name in TEXTS}
+    return texts | {"buttons": "\n".join(action.label for action in answer.offered)}
+
+
+def read_answer(body: AnswerForm, known: Sequence[Action]) -> JsonObject:
+    """Return the members of a canned answer as the API takes them. Raises InvalidBody.
+
+    Actions that are `known` keep their identifiers and payloads, which the form does not show.
+    """
+    actions = labelled(labels_in(body.buttons), known)
+    return {name: layout.clean_text(getattr(body, name)) for name in TEXTS} | {"actions": msgspec.to_builtins(actions)}
 
 
 def address_of(app: App, bot: Bot) -> str:

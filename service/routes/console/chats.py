@@ -414,7 +414,7 @@ def _written(body: ChatForm) -> sending.Draft:
     own_id = f"{messages.FORM_ID}{body.number[:64]}" if body.number else None
     ids = body.reply or None, own_id, images
     draft = sending.Draft(content, body.is_private, *ids, is_read_once=body.is_read_once)
-    labels = [line.strip() for line in body.buttons.splitlines() if line.strip()]
+    labels = actions.labels_in(body.buttons)
     return draft._replace(action_payload=actions.offer_of(labels)) if labels else draft
 
 

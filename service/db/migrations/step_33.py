@@ -1,3 +1,3 @@
-"""Step 35: the translations of messages that only staff sees."""
+"""Step 33: the translations of messages that only staff sees."""
 
 STATEMENTS = ("ALTER TABLE message ADD COLUMN staff_translations TEXT NOT NULL DEFAULT '[]'",)
