@@ -8,7 +8,8 @@ from service import metrics
 from service.assistant.client import Assistant, AssistantError, Completion
 from service.db import retry_on_conflict
 from service.models import AssistantUsage, ChatSession
-from service.models.assistant_usage import Outcome, UsageLimits, until_next_minute
+from service.models.assistant_months import Outcome
+from service.models.assistant_usage import UsageLimits, until_next_minute
 from service.settings import Settings
 
 

@@ -10,7 +10,7 @@ from service.assistant.client import AssistantError
 from service.assistant.metering import LimitReached, metered_assistant
 from service.errors import AssistantLimitReached, AssistantNotConfigured, AssistantUnavailable, Busy
 from service.models import ChatSession
-from service.models.assistant_usage import Outcome
+from service.models.assistant_months import Outcome
 from service.models.callers import Caller
 from service.settings import Settings
 

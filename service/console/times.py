@@ -44,6 +44,11 @@ class Times:
             return gettext("Yesterday") if days_ago else gettext("Today")
         return formats.format(formats.full_date, self.local(stamp))
 
+    def month(self, month: str) -> str:
+        """Return a calendar month such as 2026-11, as in November 2026."""
+        formats = self.formats
+        return formats.format(formats.month_and_year, datetime.fromisoformat(f"{month}-01"))
+
     def brief(self, stamp: str) -> str:
         """Return the time for today, Yesterday, or the date; the year is omitted in the current year."""
         formats, days_ago, local = self.formats, self._days_ago(stamp), self.local(stamp)

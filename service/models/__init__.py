@@ -8,6 +8,7 @@ from service.models import assignments, staff  # noqa: F401 (they add to the tab
 from service.models.announcements import Announcement
 from service.models.approvals import Approval
 from service.models.apps import App
+from service.models.assistant_months import AssistantMonth
 from service.models.assistant_usage import AssistantUsage
 from service.models.audit_log import AuditLog
 from service.models.avatars import Avatar
@@ -45,6 +46,7 @@ __all__ = [
     "Announcement",
     "App",
     "Approval",
+    "AssistantMonth",
     "AssistantUsage",
     "AuditLog",
     "Avatar",
@@ -125,6 +127,7 @@ TABLES: tuple[type[Table], ...] = (
     Announcement,
     EndedWebhook,
     AssistantUsage,
+    AssistantMonth,
     ServerCredential,
     AuditLog,
 )

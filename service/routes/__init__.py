@@ -34,6 +34,7 @@ from service.routes.console import account as console_account
 from service.routes.console import all_shares as console_all_shares
 from service.routes.console import announcements as console_announcements
 from service.routes.console import apps as console_apps
+from service.routes.console import assistant_usage as console_assistant_usage
 from service.routes.console import audit_log as console_audit_log
 from service.routes.console import backups as console_backups
 from service.routes.console import bot_pictures as console_bot_pictures
@@ -104,6 +105,7 @@ PARTS = (
     console_canned_answers.routes,
     console_canned_replies.routes,
     console_announcements.routes,
+    console_assistant_usage.routes,
     console_deliveries.routes,
     console_mails.routes,
     console_audit_log.routes,

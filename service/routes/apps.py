@@ -8,10 +8,12 @@ from service.api.operations import Routes
 from service.api.parameter_types import Cursor
 from service.api.schemas import BodyColumns
 from service.db import Page, render
-from service.models import App
+from service.models import App, AssistantUsage
+from service.models.assistant_usage import AssistantUse
 from service.models.callers import Caller
 from service.models.ratings import Satisfaction, satisfaction
 from service.models.staff import StaffMember, list_staff
+from service.settings import Settings
 from service.types import JsonObject
 
 routes = Routes("Apps", scope="bots", extension=True)
@@ -57,6 +59,12 @@ def list_app_staff(app: App, query: AppsQuery) -> Page[StaffMember]:
 def get_satisfaction(app: App) -> Satisfaction:
     """Get the satisfaction of the customers of an app, from its newest ratings (staff only)."""
     return satisfaction(app.id)
+
+
+@routes.get("/apps/{app_id}/assistant-usage", statuses=(200, 400, 403, 404))
+def get_assistant_usage(app: App, settings: Settings) -> AssistantUse:
+    """Get the use of the assistant by an app in the last 24 months, and what is left of its budget (staff only)."""
+    return AssistantUsage.of_app(app.id, settings.assistant_tokens)
 
 
 @routes.patch("/apps/{app_id}", statuses=(200, 400, 403, 404), admin_only=True, example={"name": "First shop"})

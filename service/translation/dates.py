@@ -19,6 +19,7 @@ class DateFormats(NamedTuple):
     date: str
     date_of_year: str  # a date in the current year
     full_date: str
+    month_and_year: str
     date_and_time: str
 
     def format(self, pattern: str, date: datetime) -> str:
@@ -41,6 +42,7 @@ FORMATS = {
         "{day} {short_month} {year}",
         "{day} {short_month}",
         "{weekday}، {day} {month} {year}",
+        "{month} {year}",
         "{date}، {time}",
     ),
     "de": DateFormats(
@@ -50,6 +52,7 @@ FORMATS = {
         "{day}. {short_month} {year}",
         "{day}. {short_month}",
         "{weekday}, {day}. {month} {year}",
+        "{month} {year}",
         "{date}, {time}",
     ),
     "en": DateFormats(
@@ -59,6 +62,7 @@ FORMATS = {
         "{day} {short_month} {year}",
         "{day} {short_month}",
         "{weekday}, {day} {month} {year}",
+        "{month} {year}",
         "{date}, {time}",
     ),
     "es": DateFormats(
@@ -68,6 +72,7 @@ FORMATS = {
         "{day} {short_month} {year}",
         "{day} {short_month}",
         "{weekday}, {day} de {month} de {year}",
+        "{month} de {year}",
         "{date}, {time}",
     ),
     "fr": DateFormats(
@@ -77,6 +82,7 @@ FORMATS = {
         "{day} {short_month} {year}",
         "{day} {short_month}",
         "{weekday} {day} {month} {year}",
+        "{month} {year}",
         "{date}, {time}",
     ),
     "ja": DateFormats(
@@ -86,6 +92,7 @@ FORMATS = {
         "{year}年{number}月{day}日",
         "{number}月{day}日",
         "{year}年{number}月{day}日{weekday}",
+        "{year}年{number}月",
         "{date} {time}",
     ),
     "pt-BR": DateFormats(
@@ -95,6 +102,7 @@ FORMATS = {
         "{day} de {short_month} de {year}",
         "{day} de {short_month}",
         "{weekday}, {day} de {month} de {year}",
+        "{month} de {year}",
         "{date} {time}",
     ),
     "zh-Hans": DateFormats(
@@ -104,6 +112,7 @@ FORMATS = {
         "{year}年{number}月{day}日",
         "{number}月{day}日",
         "{year}年{number}月{day}日{weekday}",
+        "{year}年{number}月",
         "{date} {time}",
     ),
 }

@@ -22,6 +22,7 @@ from service.models import (
     Announcement,
     App,
     Approval,
+    AssistantMonth,
     AssistantUsage,
     AuditLog,
     Avatar,
@@ -121,6 +122,7 @@ def fill(where: str, folder: Path) -> None:
     StoredMail.create(user_id=sample_data.ALICE, address="alice@example.com", subject="Hello", content="Hello")
     Announcement.create(app_id=sample_data.SHOP, title="News")
     AssistantUsage.create(app_id=sample_data.SHOP, month="2026-11")
+    AssistantMonth.create(app_id=sample_data.SHOP, month="2026-11", tokens=60, replies=1)
     ClockState.record()
     StoredBranding.create(id=1, name="Shop", accent="#0b6e5f", logo="AAAA")
 
@@ -323,6 +325,7 @@ SINGLE = (
     PendingReply,
     AuditLog,
     AssistantUsage,
+    AssistantMonth,
     ClockState,
     StoredBranding,
     ReadMarker,

@@ -204,6 +204,7 @@ ROWS = Rows(
         "update_answer": Row(APP_STAFF, "bots", "shop", {"answer": "New"}),
         "delete_answer": Row(APP_STAFF, "bots", "shop"),
         "get_satisfaction": Row(APP_STAFF, "bots:read"),
+        "get_assistant_usage": Row(APP_STAFF, "bots:read"),
         "list_app_staff": Row(APP_STAFF, "bots:read"),
         "list_canned_replies": Row(APP_STAFF, "chats:read"),
         "create_canned_reply": Row(
@@ -488,6 +489,7 @@ ROWS = Rows(
         "download_backup": Row(roles(FORBIDDEN, admin=404), "console", body={"name": "x", "csrf_token": "{console}"}),
         "show_health": Row(roles(FORBIDDEN, admin=200), "console:read"),
         "show_announcements": Row(APP_STAFF, "console:read"),
+        "show_assistant_usage": Row(APP_STAFF, "console:read"),
         "send_announcement": Row(
             roles(FORBIDDEN, agent=303, admin=303),
             "console",

@@ -76,9 +76,8 @@ def records(**alice: str) -> list[Record]:
         {"id": BOBS_GRANT, "user_id": BOB, "mcp_server_id": "files", "allowed_tools": ["read"]},
     ]
     notification = {"user_id": ALICE, "title": "Hilda", "body": "Hello", "payload": {"message_id": PINNED}}
-    actions = [{"id": "1", "label": "Do you sell shoes?", "payload": {"page": 2}}]
     answer = {"id": ANSWER, "bot_id": HILDA, "language": "en", "question": "When are you open?", "answer": "Always."}
-    answer |= {"actions": actions}
+    offered = {"actions": [{"id": "1", "label": "Do you sell shoes?", "payload": {"page": 2}}]}
     feedback = {"id": FEEDBACK, "user_id": ALICE, "description": "Fine", "device_info": {"os": "Plan 9"}}
     image = {"chat_session_id": SESSION, "user_id": ALICE, "message_id": HELLO}
     return [
@@ -97,7 +96,7 @@ def records(**alice: str) -> list[Record]:
         {"notification": {**notification, "id": NOTIFICATION, "session_id": SESSION, "conversation_id": CONVERSATION}},
         {"feedback": feedback},
         {"feedback_screenshot": {"feedback_id": FEEDBACK, "image": base64.b64encode(picture()).decode()}},
-        {"bot_answer": answer},
+        {"bot_answer": {**answer, **offered}},
         {"message_image": {"id": IMAGE, **image, "image": base64.b64encode(picture()).decode()}},
         {
             "canned_reply": {

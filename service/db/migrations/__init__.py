@@ -42,6 +42,7 @@ from service.db.migrations import (
     step_32,
     step_33,
     step_34,
+    step_35,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -82,6 +83,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_32.STATEMENTS,
     step_33.STATEMENTS,
     step_34.STATEMENTS,
+    step_35.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

@@ -18,6 +18,7 @@ from service.errors import InvalidBody
 from service.models import App, Bot, ChatSession, bots
 from service.models.callers import Caller
 from service.models.ratings import Satisfaction, satisfaction
+from service.settings import Settings
 from service.translation import gettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
@@ -120,12 +121,14 @@ def begin_chat(caller: Caller, body: BotForm) -> Redirect:
 
 
 @routes.get("/console/catalogue", statuses=(200, 400, 401, 403, 404), errors=App.get_for_errors)
-def show_catalogue(caller: Caller, query: CatalogueQuery) -> HtmlPage:
+def show_catalogue(caller: Caller, query: CatalogueQuery, settings: Settings) -> HtmlPage:
     """Show the catalogue of an app (staff only)."""
-    return catalogue_page(caller, query)
+    return catalogue_page(caller, query, settings)
 
 
-def catalogue_page(caller: Caller, query: CatalogueQuery, failure: FormFailure = NO_FAILURE) -> HtmlPage:
+def catalogue_page(
+    caller: Caller, query: CatalogueQuery, settings: Settings, failure: FormFailure = NO_FAILURE
+) -> HtmlPage:
     """Return the page of the catalogue."""
     query.app_id = query.app_id or failure.values.get("app_id", "")
     apps = [app for app in apps_of(caller, query.app_id) if caller.is_staff(app.id)]
@@ -147,13 +150,14 @@ def catalogue_page(caller: Caller, query: CatalogueQuery, failure: FormFailure =
         apps=apps,
         profiles=profiles_of(page),
         satisfaction=satisfied,
+        has_assistant=bool(settings.assistant_url),
         next_step=create_app(),
     )
 
 
 @routes.post("/console/catalogue", statuses=(303, 400, 401, 403, 404), max_body=MAX_FORM, errors=App.get_for_errors)
 @layout.form_handler(catalogue_page, CatalogueQuery)
-def change_bot(caller: Caller, body: CatalogueForm) -> Redirect:
+def change_bot(caller: Caller, body: CatalogueForm, settings: Settings) -> Redirect:
     """Set the status and the presence of a bot (staff only)."""
     app = App.get_for(caller, body.app_id)
     bot = Bot.get_for(caller, body.bot_id, app)
