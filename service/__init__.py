@@ -40,7 +40,7 @@
     queue_worker   threads that process the tasks of a queue in the database
     assistant/     the AI: its client, the limits of apps, replies, tools and drafts
     outbox/        delivers e-mails, push notifications and webhooks
-    timer          the thread that reopens snoozed chat sessions
+    timer          the thread for work that is due at a time
     server/        the HTTP server: parser, connections, group commit, event loop, workers
     operate/       import and export, backups, database copy, doctor
     routes/        the operations, one module per resource

@@ -1,11 +1,13 @@
-"""The thread for work that is due at a time: reminders, snoozed chat sessions, announcements."""
+"""The thread for work that is due at a time: reminders, snoozed chat sessions, announcements, last questions."""
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from service import db
+from service.auth import server_credentials
 from service.models import Announcement, Delivery, Notification, StoredMail, snoozing
 
 log = logging.getLogger("cx.server")
@@ -13,8 +15,12 @@ log = logging.getLogger("cx.server")
 INTERVAL = 2.0  # seconds
 SHUTDOWN_TIMEOUT = 1.0  # seconds
 
-# Each does a batch of what is due, and returns how much it was. Several processes may call them at the same time.
-TASKS = (
+Tasks: TypeAlias = tuple[Callable[[], int], ...]
+"""Each does a batch of what is due, and returns how much it was. Several processes may call them at the same time."""
+
+TASKS_OF_EACH_PROCESS: Tasks = (server_credentials.record_questions,)
+TASKS: Tasks = (
+    *TASKS_OF_EACH_PROCESS,
     Notification.remind_all,
     snoozing.reopen_due,
     Announcement.send_next,
@@ -24,9 +30,9 @@ TASKS = (
 
 
 @contextmanager
-def timer_thread(stop: threading.Event) -> Iterator[None]:
+def timer_thread(stop: threading.Event, tasks: Tasks) -> Iterator[None]:
     """Runs the thread until the end of the block, then waits for it for a short time."""
-    thread = threading.Thread(target=run, args=(stop,), name="timer-0", daemon=True)
+    thread = threading.Thread(target=run, args=(stop, tasks), name="timer-0", daemon=True)
     thread.start()
     try:
         yield
@@ -35,10 +41,10 @@ def timer_thread(stop: threading.Event) -> Iterator[None]:
         thread.join(SHUTDOWN_TIMEOUT)
 
 
-def run(stop: threading.Event) -> None:
+def run(stop: threading.Event, tasks: Tasks) -> None:
     """Does what is due, at intervals, until `stop` is set."""
     while not stop.wait(INTERVAL):
-        for task in TASKS:
+        for task in tasks:
             try:
                 while task() and not stop.is_set():
                     pass

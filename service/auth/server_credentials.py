@@ -6,11 +6,12 @@ from urllib.parse import unquote_plus
 
 from service import clock
 from service.errors import InvalidClientSecret, RateLimited
-from service.models.server_credentials import ServerCredential
+from service.models.server_credentials import QUESTION_INTERVAL, ServerCredential
 
 QUESTIONS_PER_MINUTE = 6_000  # of a client, in each process; in memory, because a question must not wait for a write
 
-_asked: dict[str, tuple[int, int]] = {}  # minute and number of questions in it, by client
+_asked: dict[str, tuple[int, int]] = {}  # time of the last question, and number of questions in its minute, by client
+_recorded: dict[str, int] = {}  # time of the last question that `record_questions` has stored, by client
 _counting = threading.Lock()
 
 
@@ -33,6 +34,17 @@ def authenticate(authorization: str, client_id: str = "", client_secret: str = "
     return client
 
 
+def record_questions() -> int:
+    """Store when clients have asked this process, at most once per client and QUESTION_INTERVAL. Return how many."""
+    with _counting:
+        asked = [(client_id, at) for client_id, (at, _) in _asked.items()]
+    due = [(client_id, at) for client_id, at in asked if at >= _recorded.get(client_id, 0) + QUESTION_INTERVAL]
+    for client_id, at in due:
+        ServerCredential.record_question(client_id, at)
+        _recorded[client_id] = at
+    return len(due)
+
+
 def _read_basic(authorization: str) -> tuple[str, str]:
     """Return identifier and secret, which are form-encoded within the header. Raises ValueError."""
     scheme, _, credentials = authorization.partition(" ")
@@ -45,10 +57,9 @@ def _read_basic(authorization: str) -> tuple[str, str]:
 def _count(client_id: str) -> None:
     """Count a question. Raises RateLimited."""
     now = clock.now()
-    minute = now // clock.MINUTE
     with _counting:
-        last, number = _asked.get(client_id, (minute, 0))
-        number = number if last == minute else 0
+        last, number = _asked.get(client_id, (now, 0))
+        number = number if last // clock.MINUTE == now // clock.MINUTE else 0
         if number >= QUESTIONS_PER_MINUTE:
             raise RateLimited((clock.MINUTE - now % clock.MINUTE + 999) // 1000)
-        _asked[client_id] = minute, number + 1
+        _asked[client_id] = now, number + 1

@@ -24,7 +24,8 @@ def show(flags: argparse.Namespace, settings: Settings) -> None:
     open_database(settings)
     for client in ServerCredential.select().order_by(ServerCredential.created_at, ServerCredential.id):
         state = f"revoked {client.revoked_at}" if client.revoked_at else "active"
-        print_row(flags, client.rendered(), f"{state}  {client.mcp_server_id}  {client.name}")
+        asked = f"asked {client.last_asked_at}" if client.last_asked_at else "never asked"
+        print_row(flags, client.rendered(), f"{state}  {asked}  {client.mcp_server_id}  {client.name}")
 
 
 def rotate(flags: argparse.Namespace, settings: Settings) -> None:

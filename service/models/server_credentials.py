@@ -14,6 +14,7 @@ from service.models.data_shares import DataShare, Verdict
 
 PREFIX = "cxm_"
 OVERLAP = 24 * clock.HOUR  # for which the previous secret remains valid after a rotation
+QUESTION_INTERVAL = clock.HOUR  # between the questions of a client whose times are stored
 
 
 class IssuedSecret(NamedTuple):
@@ -34,6 +35,7 @@ class ServerCredential(Table):
     previous_expires_at = Timestamp(null=True, visibility=INTERNAL)
     created_at = Timestamp(default=clock.timestamp)
     revoked_at = Timestamp(null=True)
+    last_asked_at = Timestamp(null=True)  # see `record_question`
 
     @classmethod
     def add(cls, columns: dict[str, SqlValue], actor_id: str) -> IssuedSecret:
@@ -66,6 +68,14 @@ class ServerCredential(Table):
             if ServerCredential.update(revoked_at=clock.timestamp()).where(unrevoked).execute():
                 self._record("server_credential_revoked", actor_id)
 
+    @classmethod
+    def record_question(cls, id: str, at: int) -> None:
+        """Store that a client asked at a time, unless the stored question is less than QUESTION_INTERVAL older."""
+        earliest = clock.timestamp(at - QUESTION_INTERVAL)
+        is_due = cls.last_asked_at.is_null() | (cls.last_asked_at <= earliest)
+        with write(id):
+            cls.update(last_asked_at=clock.timestamp(at)).where(cls.id == id, is_due).execute()
+
     def has_secret(self, secret: str) -> bool:
         """Return whether a secret is valid: the current one, or the previous one during OVERLAP."""
         digest = _digest(secret)
@@ -89,7 +99,7 @@ class ServerCredential(Table):
 
     def rendered(self) -> dict[str, str | None]:
         """Return the members that operators see."""
-        names = ("id", "name", "mcp_server_id", "created_at", "revoked_at")
+        names = ("id", "name", "mcp_server_id", "created_at", "revoked_at", "last_asked_at")
         return {name: getattr(self, name) for name in names}
 
     def _record(self, kind: Kind, actor_id: str) -> None:

@@ -41,7 +41,7 @@ from service.server.http_parser import body_memory, host_of
 from service.server.memory_limits import MAX_UNSENT, MemoryLimit
 from service.server.workers import STOP_SIGNALS, ParentMonitor, Workers
 from service.settings import Settings
-from service.timer import timer_thread
+from service.timer import TASKS, TASKS_OF_EACH_PROCESS, timer_thread
 
 InlineRead = Callable[[], AbstractContextManager[None]]
 """Code inside raises NeedsThread if it writes or takes too long."""
@@ -362,7 +362,7 @@ def _work(
     if parent_pipe is not None:
         ParentMonitor(parent_pipe, servers[0].event_loop, stop)
     is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
-    timers = timer_thread(stopping) if is_first else contextlib.nullcontext()
+    timers = timer_thread(stopping, TASKS if is_first else TASKS_OF_EACH_PROCESS)
     replies, deliveries = reply_threads(settings, stopping, make_worker), delivery_threads(settings, stopping)
     with history.recording(stopping), replies, deliveries, timers:
         servers[0].run_until(stopping.is_set)

@@ -5,6 +5,7 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import peewee
 import pytest
 
 from service import clock, db
@@ -196,6 +197,55 @@ class TestTheLimit:
         assert error(send(anyone, grant, basic(IssuedSecret(first.client_id, "cxm_wrong")))) == WRONG
         host_clock.forward(minutes=1)
         assert send(anyone, grant, basic(first)).status == 200
+
+
+def last_asked(*clients: IssuedSecret) -> list[str | None]:
+    """Lets the timer store the last questions. Returns the times that are stored."""
+    while server_credentials.record_questions():
+        pass
+    return [ServerCredential.get_by_id(one.client_id).last_asked_at for one in clients]
+
+
+class TestTheLastQuestion:
+    def test_is_stored_at_most_once_an_hour(self, alice, anyone, host_clock):
+        first, second, grant = add(), add(), give(alice)
+        assert last_asked(first, second) == [None, None]
+        ask(anyone, grant, first)
+        noon = clock.timestamp()
+        assert last_asked(first, second) == [noon, None]
+        host_clock.forward(minutes=59)
+        ask(anyone, grant, first)
+        with nothing_changes(), locked():  # without a statement that would wait for a writer
+            assert last_asked(first, second) == [noon, None]
+        host_clock.forward(minutes=1)
+        assert last_asked(first, second) == [noon, None]  # nothing was asked since
+        check(anyone, grant, first)
+        later = clock.timestamp()
+        assert last_asked(first, second) == [later, None]
+        assert clock.milliseconds(later) - clock.milliseconds(noon) >= clock.HOUR
+
+    def test_is_stored_once_by_several_processes(self, alice, anyone, host_clock, monkeypatch):
+        issued, grant = add(), give(alice)
+        ask(anyone, grant, issued)
+        (first,) = last_asked(issued)
+        for name in ("_asked", "_recorded"):
+            monkeypatch.setattr(server_credentials, name, {})  # as in another process
+        host_clock.forward(minutes=59)
+        ask(anyone, grant, issued)
+        assert last_asked(issued) == [first]
+
+    def test_is_stored_when_the_database_is_available_again(self, alice, anyone):
+        issued, grant = add(), give(alice)
+        ask(anyone, grant, issued)
+        with locked(), pytest.raises(peewee.OperationalError):
+            last_asked(issued)
+        (stored_at,) = last_asked(issued)
+        assert stored_at
+
+    def test_is_one_with_the_right_secret(self, alice, anyone):
+        issued = add()
+        assert error(send(anyone, give(alice), basic(IssuedSecret(issued.client_id, "cxm_wrong")))) == WRONG
+        assert last_asked(issued) == [None]
 
 
 def question(grant: str, **members: Any) -> dict[str, Any]:

@@ -165,10 +165,9 @@ def test_the_timer_continues_after_an_error(monkeypatch, caplog):
         return 0
 
     monkeypatch.setattr(timer, "INTERVAL", 0.001)
-    monkeypatch.setattr(timer, "TASKS", (reopen_due, lambda: 0))
     monkeypatch.setattr(timer.db, "reconnect_after", lambda error: None)
     monkeypatch.setattr(timer.db, "is_unavailable", lambda error: False)
-    timer.run(stop)
+    timer.run(stop, (reopen_due, lambda: 0))
     assert len(calls) == 2
     (message,) = [record.message for record in caplog.records]
     assert message.endswith("reopen_due failed")

@@ -43,6 +43,7 @@ from service.db.migrations import (
     step_33,
     step_34,
     step_35,
+    step_36,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -84,6 +85,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_33.STATEMENTS,
     step_34.STATEMENTS,
     step_35.STATEMENTS,
+    step_36.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist
