@@ -5,6 +5,7 @@ import sys
 
 from service.commands import Stop
 from service.commands.rows import existing, open_database, print_row, read_columns
+from service.errors import CredentialNotFound
 from service.escape import clean
 from service.models import ServerCredential
 from service.models.audit_log import OPERATOR
@@ -31,10 +32,10 @@ def show(flags: argparse.Namespace, settings: Settings) -> None:
 def rotate(flags: argparse.Namespace, settings: Settings) -> None:
     """Replaces the secret of a credential, and prints the new one."""
     open_database(settings)
-    issued = existing(ServerCredential, flags.id).rotate(OPERATOR, at_once=flags.at_once)
-    if issued is None:
-        raise Stop(f"this client is revoked: {clean(flags.id)}")
-    _print_secret(issued)
+    try:
+        _print_secret(existing(ServerCredential, flags.id).rotate(OPERATOR, at_once=flags.at_once))
+    except CredentialNotFound:
+        raise Stop(f"this client is revoked: {clean(flags.id)}") from None
 
 
 def revoke(flags: argparse.Namespace, settings: Settings) -> None:

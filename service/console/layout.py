@@ -1,6 +1,7 @@
 """The layout of the console's pages, and the handling of their forms."""
 
 import functools
+import hashlib
 import inspect
 import re
 import secrets
@@ -22,6 +23,7 @@ from service.errors import ApiError, ErrorInfo, IdempotencyKeyReused, StaleForm,
 from service.models import Notification, StoredMail, User, idempotency_keys
 from service.models.callers import Caller
 from service.models.idempotency_keys import KeyedRequest, Replay, Stored
+from service.signing import sign
 from service.translation import gettext, gettext_noop
 from service.types import JsonObject
 
@@ -38,6 +40,8 @@ SUCCESS_MESSAGES = {
     "browser_removed": gettext_noop("Push notifications in this browser ended."),
     "browsers_removed": gettext_noop("Push notifications in all browsers ended."),
     "changed": gettext_noop("Saved."),
+    "credential_added": gettext_noop("Credential added."),
+    "credential_revoked": gettext_noop("Credential revoked."),
     "deleted": gettext_noop("Deleted."),
     "edited": gettext_noop("Message edited."),
     "ended": gettext_noop("Session signed out."),
@@ -62,6 +66,7 @@ SUCCESS_MESSAGES = {
     "resolved": gettext_noop("Chat ended."),
     "revoked": gettext_noop("Access revoked."),
     "screenshot_removed": gettext_noop("Screenshot removed."),
+    "secret_replaced": gettext_noop("Secret replaced."),
     "snoozed": gettext_noop("Snoozed."),
     "thanks": gettext_noop("Thank you! Your feedback has arrived."),
     "unpinned": gettext_noop("Unpinned."),
@@ -249,13 +254,19 @@ def run_once(caller: Caller, operation: str, body: ConsoleForm, create: Callable
     Raises StaleForm if the form was sent before with different content.
     """
     content = {name: value for name, value in msgspec.structs.asdict(body).items() if name != "csrf_token"}
-    key = body.number or secrets.token_urlsafe(12)
-    request = KeyedRequest(caller.id, f"console: {operation}", key[:64], repr(content).encode())
+    # A digest, because the database must not have the numbers from which `new_secret` derives secrets.
+    key = hashlib.sha256((body.number or secrets.token_urlsafe(12)).encode()).hexdigest()
+    request = KeyedRequest(caller.id, f"console: {operation}", key, repr(content).encode())
     try:
         result = idempotency_keys.run_once(request, create, lambda made: Stored(msgspec.json.encode({"made": made})))
     except IdempotencyKeyReused:
         raise StaleForm(ALREADY_SENT) from None
     return msgspec.json.decode(result.body)["made"] if isinstance(result, Replay) else result
+
+
+def new_secret(caller: Caller, purpose: str, body: ConsoleForm) -> str:
+    """Return 256 random bits as 43 characters: the same if the form is sent repeatedly."""
+    return sign(purpose, [caller.id, body.number or secrets.token_urlsafe(12)]).rpartition(".")[2]
 
 
 def clip(text: str, length: int) -> str:

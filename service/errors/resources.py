@@ -239,6 +239,15 @@ class ScreenshotNotFound(NotFound):
     code = "screenshot_not_found"
 
 
+# MCP servers
+
+
+class CredentialNotFound(NotFound):
+    """There is no such credential of an MCP server, or it is revoked."""
+
+    code = "credential_not_found"
+
+
 # Backups
 
 

@@ -3,13 +3,15 @@
 import hashlib
 import hmac
 import secrets
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from service import clock
 from service.api.schemas import BodyColumns
-from service.db import Table, snapshot, write
+from service.db import Order, Page, Position, Table, page, snapshot, write
+from service.errors import CredentialNotFound
 from service.fields import INTERNAL, Identifier, SqlValue, Text, Timestamp
 from service.models.audit_log import AuditLog, Kind
+from service.models.callers import Caller
 from service.models.data_shares import DataShare, Verdict
 
 PREFIX = "cxm_"
@@ -38,22 +40,39 @@ class ServerCredential(Table):
     last_asked_at = Timestamp(null=True)  # see `record_question`
 
     @classmethod
-    def add(cls, columns: dict[str, SqlValue], actor_id: str) -> IssuedSecret:
-        """Create a credential. Return its secret."""
-        secret = _new_secret()
+    def get_for(cls, caller: Caller, id: str, *above: Table) -> Self:
+        """Return a credential, for admins. Raises CredentialNotFound."""
+        credential = cls.find(id) if caller.role == "admin" else None
+        if credential is None:
+            raise CredentialNotFound
+        return credential
+
+    @classmethod
+    def list_page(cls, after: Position, limit: int, *, revoked: bool) -> "Page[ServerCredential]":
+        """Return a page of the active or `revoked` credentials, newest first."""
+        found = cls.select().where(cls.revoked_at.is_null(not revoked))
+        return page(found, [Order(cls.created_at, True), Order(cls.id, True)], after, limit)
+
+    @classmethod
+    def add(cls, columns: dict[str, SqlValue], actor_id: str, secret: str = "") -> IssuedSecret:
+        """Create a credential with a new secret, or with one of `new_secret`. Return its secret."""
+        secret = secret or new_secret()
         client = cls(secret_digest=_digest(secret), **columns)
         with write(client.id):
             client.save(force_insert=True)
             client._record("server_credential_added", actor_id)
         return IssuedSecret(client.id, secret)
 
-    def rotate(self, actor_id: str, *, at_once: bool = False) -> IssuedSecret | None:
-        """Replace the secret; the previous one remains valid for OVERLAP, unless `at_once`. None if it is revoked."""
-        secret = _new_secret()
+    def rotate(self, actor_id: str, secret: str = "", *, at_once: bool = False) -> IssuedSecret:
+        """Replace the secret by a new one, or by one of `new_secret`. Return it. Raises CredentialNotFound if revoked.
+
+        The previous secret remains valid for OVERLAP, unless `at_once`.
+        """
+        secret = secret or new_secret()
         with write(self.id):
             client = ServerCredential.get_by_id(self.id)
             if client.revoked_at:
-                return None
+                raise CredentialNotFound
             client.previous_digest = "" if at_once else client.secret_digest
             client.previous_expires_at = None if at_once else clock.timestamp(clock.now() + OVERLAP)
             client.secret_digest = _digest(secret)
@@ -110,8 +129,9 @@ NEW_CLIENT = BodyColumns(ServerCredential, "name", "mcp_server_id")
 """The columns that the operator sets."""
 
 
-def _new_secret() -> str:
-    return PREFIX + secrets.token_urlsafe(32)
+def new_secret(random: str = "") -> str:
+    """Return a secret of 256 bits, by default of new random ones."""
+    return PREFIX + (random or secrets.token_urlsafe(32))
 
 
 def _digest(secret: str) -> str:

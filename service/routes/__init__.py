@@ -52,6 +52,7 @@ from service.routes.console import health as console_health
 from service.routes.console import mails as console_mails
 from service.routes.console import notifications as console_notifications
 from service.routes.console import push as console_push
+from service.routes.console import server_credentials as console_server_credentials
 from service.routes.console import updates as console_updates
 from service.routes.console import users as console_users
 
@@ -110,6 +111,7 @@ PARTS = (
     console_mails.routes,
     console_audit_log.routes,
     console_all_shares.routes,
+    console_server_credentials.routes,
     console_branding.routes,
     console_backups.routes,
     console_health.routes,

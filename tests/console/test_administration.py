@@ -11,9 +11,10 @@ from PIL import Image
 from service import db, history
 from service.console.labels import FINDING_SUBJECTS
 from service.console.next_step import find_next_step
-from service.models import App, AuditLog, Bot, CannedAnswer, ChatSession, DataShare, User
+from service.errors import CredentialNotFound
+from service.models import App, AuditLog, Bot, CannedAnswer, ChatSession, DataShare, ServerCredential, User
 from service.models.actions import Action, Actions
-from service.models.audit_log import BrokenChain, VerificationTimeout
+from service.models.audit_log import OPERATOR, BrokenChain, VerificationTimeout
 from service.models.callers import Caller
 from service.operate import doctor
 from service.routes.console import audit_log
@@ -22,8 +23,9 @@ from service.version import VERSION
 from tests.support.access import as_form
 from tests.support.bot_replies import reply_text
 from tests.support.client import Client
-from tests.support.observe import nothing_changes
+from tests.support.observe import nothing_changes, stored
 from tests.support.sample_data import picture
+from tests.support.sample_operations import UNKNOWN_ID
 from tests.support.web_client import Browser, Forms
 
 pytestmark = [pytest.mark.slow, pytest.mark.database]
@@ -32,6 +34,7 @@ ADMIN_PAGES = (
     "/console/apps",
     "/console/audit",
     "/console/all-shares",
+    "/console/server-credentials",
     "/console/backups",
     "/console/branding",
     "/console/health",
@@ -556,6 +559,132 @@ class TestDataSharesOfAllUsers:
         browser.open("/console/all-shares")
         assert len(re.findall(r"<h2><bdi>server \d\d</bdi></h2>", browser.reply.raw.decode())) == 25
         assert "Older grants" in browser.text
+
+
+class TestCredentialsOfServers:
+    PAGE = "/console/server-credentials"
+
+    def shown(self, browser: Browser) -> list[str]:
+        """Return the identifier and the secret that the page shows."""
+        assert browser.reply.headers["Cache-Control"] == "no-store"
+        return re.findall(r'<input value="([^"]*)" readonly', browser.reply.raw.decode())
+
+    def entries(self) -> list[AuditLog]:
+        return list(AuditLog.select().where(AuditLog.kind.startswith("server_credential")).order_by(AuditLog.position))
+
+    def add(self, name: str = "Gateway") -> ServerCredential:
+        issued = ServerCredential.add({"name": name, "mcp_server_id": f"{RTL} files"}, OPERATOR)
+        return ServerCredential.get_by_id(issued.client_id)
+
+    def test_are_added_with_a_secret_that_is_shown_once(self, browser: Browser, admin: Client) -> None:
+        send(browser, self.PAGE, act="add", name=f" {RTL} ", mcp_server_id=" files ")
+        assert "Credential added." in browser.text
+        id, secret = self.shown(browser)
+        (credential,) = ServerCredential.select()
+        assert (credential.id, credential.name, credential.mcp_server_id) == (id, RTL, "files")
+        assert secret.startswith("cxm_") and len(secret) == len("cxm_") + 43 and credential.has_secret(secret)
+        browser.open(self.PAGE)
+        assert (self.shown(browser), secret in browser.text, RTL in browser.text) == ([], False, True)
+        assert "never asked" in browser.text
+        (entry,) = self.entries()
+        about = (entry.kind, entry.actor_id, entry.subject_id, entry.details)
+        assert about == ("server_credential_added", admin.user.id, id, '{"server":"files"}')
+
+    def test_are_added_once_if_the_form_is_sent_twice(self, browser: Browser) -> None:
+        browser.open(self.PAGE)
+        fields = {"csrf_token": field(browser, "csrf_token"), "number": field(browser, "number"), "act": "add"}
+        form = {**fields, "name": "Gateway", "mcp_server_id": "files"}
+        shown = []
+        for _ in range(2):
+            browser.navigate("POST", self.PAGE, form)
+            shown.append(self.shown(browser))
+        assert shown[0] == shown[1] and len(shown[0]) == 2
+        assert browser.navigate("POST", self.PAGE, {**form, "name": "Another"}).status == 400
+        (credential,) = ServerCredential.select()
+        credential.rotate(OPERATOR, at_once=True)
+        browser.navigate("POST", self.PAGE, form)
+        assert (self.shown(browser), ServerCredential.select().count()) == ([], 1)
+
+    def test_need_a_name_and_a_server(self, browser: Browser) -> None:
+        for name, server in (("", "files"), ("Gateway", " "), ("x" * 201, "files"), ("Gateway", "x" * 256)):
+            browser.open(self.PAGE)
+            with nothing_changes():
+                assert send(browser, self.PAGE, act="add", name=name, mcp_server_id=server).status == 400
+            assert field(browser, "name") == name
+
+    def test_get_another_secret(self, browser: Browser, admin: Client) -> None:
+        first = ServerCredential.add({"name": "Gateway", "mcp_server_id": "files"}, OPERATOR)
+
+        def validity(*issued: str) -> list[bool]:
+            return [ServerCredential.get_by_id(first.client_id).has_secret(secret) for secret in issued]
+
+        send(browser, self.PAGE, act="rotate", id=first.client_id, at_once="")
+        id, second = self.shown(browser)
+        assert id == first.client_id and "Secret replaced." in browser.text
+        assert validity(first.secret, second) == [True, True]
+        send(browser, self.PAGE, act="rotate", id=first.client_id, at_once="true")
+        third = self.shown(browser)[1]
+        assert validity(first.secret, second, third) == [False, False, True]
+        assert [entry.kind for entry in self.entries()[1:]] == ["server_credential_rotated"] * 2
+        assert {entry.actor_id for entry in self.entries()[1:]} == {admin.user.id}
+
+    def test_never_get_a_former_secret_back(self, browser: Browser) -> None:
+        credential = self.add()
+        browser.open(self.PAGE)
+        form = {"csrf_token": field(browser, "csrf_token"), "number": field(browser, "number"), "act": "rotate"}
+        browser.navigate("POST", self.PAGE, {**form, "id": credential.id, "at_once": "true"})
+        leaked = self.shown(browser)[1]
+        credential.rotate(OPERATOR, at_once=True)
+        browser.navigate("POST", self.PAGE, {**form, "id": credential.id, "at_once": "true"})
+        assert self.shown(browser) == []
+        assert not ServerCredential.get_by_id(credential.id).has_secret(leaked)
+
+    def test_are_revoked(self, browser: Browser, admin: Client) -> None:
+        credentials = [self.add("First"), self.add("Second")]
+        for _ in range(2):
+            browser.open(self.PAGE)
+            form = {"csrf_token": field(browser, "csrf_token"), "id": credentials[0].id}
+            browser.navigate("POST", f"{self.PAGE}/revocation", form)
+            assert "Credential revoked." in browser.text
+        assert ("First" in browser.text, "Second" in browser.text) == (False, True)
+        browser.open(f"{self.PAGE}?revoked=true")
+        assert ("First" in browser.text, "Second" in browser.text) == (True, False)
+        assert [(entry.kind, entry.actor_id) for entry in self.entries()[2:]] == [
+            ("server_credential_revoked", admin.user.id)
+        ]
+
+    def test_that_are_revoked_or_unknown_get_no_secret(self, browser: Browser) -> None:
+        credential = self.add()
+        credential.revoke(OPERATOR)
+        with pytest.raises(CredentialNotFound):
+            credential.rotate(OPERATOR)
+        for id in (credential.id, UNKNOWN_ID, ""):
+            browser.open(self.PAGE)
+            form = {"csrf_token": field(browser, "csrf_token"), "act": "rotate", "id": id}
+            with nothing_changes():
+                assert browser.navigate("POST", self.PAGE, form).status == 404
+            assert "it is revoked" in browser.text
+
+    def test_show_the_time_of_the_last_question(self, browser: Browser) -> None:
+        ServerCredential.record_question(self.add().id, 1_795_000_000_000)
+        browser.open(self.PAGE)
+        assert 'asked last <time datetime="2026-11-18T' in browser.reply.raw.decode()
+
+    def test_are_listed_in_pages(self, browser: Browser) -> None:
+        for number in range(30):
+            self.add(f"Gateway {number:02}")
+        browser.open(self.PAGE)
+        assert len(re.findall(r"<h2><bdi>Gateway \d\d</bdi></h2>", browser.reply.raw.decode())) == 25
+        assert "Older credentials" in browser.text
+
+    def test_are_derived_from_nothing_that_is_stored_but_keys(self, browser: Browser) -> None:
+        browser.open(self.PAGE)
+        number = field(browser, "number")
+        send(browser, self.PAGE, act="add", name="Gateway", mcp_server_id="files", number=number)
+        secret = self.shown(browser)[1]
+        contents = repr(stored())
+        assert "console: server credential" in contents
+        assert number not in contents and secret not in contents and secret.removeprefix("cxm_") not in contents
 
 
 class TestHealth:

@@ -34,8 +34,10 @@ from service.models import (
     Feedback,
     Message,
     Notification,
+    ServerCredential,
     User,
 )
+from service.models.audit_log import OPERATOR
 from service.models.recompute import recompute
 from service.routes import operations
 from service.routes.console.updates import page_changes
@@ -101,6 +103,8 @@ ACTS = {
     "change_branding": {"name": "Shop"},
     "remove_logo": {},
     "revoke_any_share": {"id": "{grant}"},
+    "issue_server_secret": {"act": "add", "name": "Gateway", "mcp_server_id": "files"},
+    "revoke_server_credential": {"id": "{credential}"},
     "change_account": {"act": "password", "current_password": PASSWORD, "new_password": "another one"},
 }
 EMPTY = dict.fromkeys(("conversation_id", "expires_at", "ends_at", "reminder_at", "notes", "id", "reply"), "")
@@ -437,6 +441,7 @@ class TestForms:
             email = User.get_by_id(session.user_id).email
             names = {"app": bot.app_id, "bot": bot.id, "grant": grant.id, "email": email}
             names["delivery"] = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id
+            names["credential"] = ServerCredential.add({"name": "A", "mcp_server_id": "files"}, OPERATOR).client_id
             filled = {key: value.format(**names) for key, value in ACTS[name].items()}
             answer = CannedAnswer.create(bot_id=bot.id, question="Who?", answer="Hilda.")
             admin = User.get(User.role == "admin")

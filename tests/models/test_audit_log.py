@@ -666,6 +666,8 @@ AUDITED = {
     "add_answer": "answer_added",
     "edit_answer": "answer_changed",
     "revoke_any_share": "data_share_revoked",
+    "issue_server_secret": "server_credential_added",
+    "revoke_server_credential": "server_credential_revoked",
     "create_announcement": "announcement_sent",
     "send_announcement": "announcement_sent",
     "retry_delivery": "delivery_retried",

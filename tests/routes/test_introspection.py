@@ -11,6 +11,7 @@ import pytest
 from service import clock, db
 from service.api import openapi
 from service.auth import server_credentials
+from service.errors import CredentialNotFound
 from service.models import AuditLog, ChatSession, ServerCredential, User
 from service.models.server_credentials import IssuedSecret
 from service.routes import operations
@@ -169,7 +170,8 @@ class TestTheCredential:
         for _ in range(2):
             client.revoke("operator")
             assert error(send(anyone, grant, basic(issued))) == WRONG
-        assert client.rotate("operator") is None
+        with pytest.raises(CredentialNotFound):
+            client.rotate("operator")
         assert kinds() == ["server_credential_added", "server_credential_revoked"]
 
     def test_has_two_secrets_for_a_day_after_a_rotation(self, alice, anyone, host_clock):

@@ -34,10 +34,12 @@ from service.models import (
     MessageImage,
     Notification,
     PushTopic,
+    ServerCredential,
     StoredBranding,
     StoredMail,
     User,
 )
+from service.models.audit_log import OPERATOR
 from service.models.bot_pictures import KINDS
 from service.models.encoded_pictures import EncodedPicture
 from service.pictures import make_avatar, make_picture
@@ -507,6 +509,16 @@ ROWS = Rows(
         "revoke_any_share": Row(
             roles(FORBIDDEN, admin=303), "console", "alice", {"id": "{grant}", "csrf_token": "{console}"}
         ),
+        "show_server_credentials": Row(roles(FORBIDDEN, admin=200), "console:read"),
+        "issue_server_secret": Row(
+            roles(FORBIDDEN, admin=200),
+            "console",
+            "shop and own",
+            {"act": "add", "name": "Gateway", "mcp_server_id": "files", "csrf_token": "{console}"},
+        ),
+        "revoke_server_credential": Row(
+            roles(FORBIDDEN, admin=303), "console", "shop", {"id": "{credential}", "csrf_token": "{console}"}
+        ),
         "show_reference": Row(every_role(200), None),
         "get_openapi_document": Row(every_role(200), None),
     }
@@ -597,6 +609,7 @@ class World:
             "grant": self.ids[DataShare],
             "sealed": self.messages["sealed"],
             "delivery": Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME).id,
+            "credential": ServerCredential.add({"name": "Gateway", "mcp_server_id": "files"}, OPERATOR).client_id,
         }
 
     def fill_in(self, text: str) -> str:

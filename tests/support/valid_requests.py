@@ -36,9 +36,11 @@ from service.models import (
     Message,
     MessageImage,
     Notification,
+    ServerCredential,
     StoredMail,
     User,
 )
+from service.models.audit_log import OPERATOR
 from service.operate import import_export
 from service.routes import operations
 from service.settings import Settings
@@ -182,12 +184,14 @@ class SampleInstallation:
             refresh_token = tokens.log_in(h.ALICE, settings).refresh_token
             mail = StoredMail.create(user_id=h.ALICE, subject="Hello", content="Subject: Hello\n\nHello")
             delivery = Delivery.create(channel="webhook", kind="chat.created", due_at=clock.MAX_TIME)
+            credential = ServerCredential.add({"name": "Gateway", "mcp_server_id": "files"}, OPERATOR)
         self.tokens = {"": self.token, RESOURCE: tokens.pair_of(program, settings).access_token}
         self.ids = {**IDS, LoginSession: install.id, StoredMail: mail.id}
         self.names = {
             **NAMES,
             "refresh_token": refresh_token,
             "delivery": delivery.id,
+            "credential": credential.client_id,
             "csrf_token": sign("form", ["Alice's browser"]),
             "console": csrf.make_token(tokens.authenticate(f"Bearer {self.token}")),
             "feed": CalendarFeed.renew(h.ALICE),

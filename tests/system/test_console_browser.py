@@ -75,6 +75,7 @@ PAGES = {
         "Backups": "/console/backups",
         "Health": "/console/health",
         "Data shares of all users": "/console/all-shares",
+        "Credentials of MCP servers": "/console/server-credentials",
         "Page not found": f"/console/chats/{h.UNKNOWN_ID}",
         "Invalid request": "/?cursor=x",
         "This page cannot be opened directly": "/sign-out",
@@ -1113,6 +1114,47 @@ def test_calendar_address_is_created_copied_and_revoked(
     page.get_by_role("button", name="Revoke the calendar address").click()
     expect(page.locator(".toast.success")).to_have_text("Calendar address revoked.")
     expect(page.get_by_label("Calendar address")).to_have_count(0)
+
+
+@WINDOWS
+def test_credential_of_a_server_is_added_copied_replaced_and_revoked(
+    enter: Callable[..., Visit], windows: list[tuple[str, int]]
+) -> None:
+    visitor = enter("ada")
+    page = visitor.page
+    go(page, "Server credentials")
+    page.get_by_text("Add a credential").click()
+    page.get_by_role("textbox", name="Name").fill("Gateway " * 20)
+    page.get_by_role("textbox", name="Server").fill("https://mcp.example/" + "x" * 200)
+    page.get_by_role("button", name="Add credential").click()
+    secret = page.get_by_label("Client secret", exact=True)
+    expect(secret).to_have_value(re.compile("^cxm_"))
+    page.get_by_role("button", name="Copy Client secret").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    first = secret.input_value()
+    page.get_by_text("Replace secret").click()
+    visitor.check_accessibility(windows)
+    page.get_by_label("End the previous secret now").check()
+    page.get_by_role("button", name="Create a new secret").click()
+    expect(page.locator(".toast.success")).to_have_text("Secret replaced.")
+    expect(secret).not_to_have_value(first)
+    page.get_by_text("Revoke", exact=True).click()
+    page.get_by_role("button", name="Revoke credential").click()
+    expect(page.locator(".toast.success")).to_have_text("Credential revoked.")
+    expect(page.get_by_text("No MCP server has a credential.")).to_be_visible()
+
+
+def test_credential_of_a_server_is_added_without_scripts(enter: Callable[..., Visit]) -> None:
+    page = enter("ada", java_script_enabled=False).page
+    go(page, "Server credentials")
+    page.get_by_role("textbox", name="Name").fill("Gateway")
+    page.get_by_role("textbox", name="Server").fill("files")
+    page.get_by_role("button", name="Add credential").click()
+    expect(page.get_by_label("Client secret", exact=True)).to_have_value(re.compile("^cxm_"))
+    expect(page.get_by_role("button", name="Copy Client secret")).to_have_count(0)
+    page.get_by_text("Revoke", exact=True).click()
+    page.get_by_role("button", name="Revoke credential").click()
+    expect(page.get_by_text("No MCP server has a credential.")).to_be_visible()
 
 
 def test_calendar_address_is_created_without_scripts(enter: Callable[..., Visit]) -> None:

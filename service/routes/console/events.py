@@ -1,6 +1,5 @@
 """The page of events, and the page of one event."""
 
-import secrets
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
@@ -18,7 +17,6 @@ from service.errors import EventExists, EventNotFound, InvalidBody
 from service.fields import SqlValue
 from service.models import CalendarFeed, Event
 from service.models.callers import Caller
-from service.signing import sign
 from service.translation import gettext
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html")
@@ -120,7 +118,7 @@ def change_events(caller: Caller, body: EventForm) -> Redirect:
 @layout.form_handler(events_page, EventsQuery)
 def create_calendar_address(caller: Caller, body: CalendarForm, request_info: RequestInfo) -> HtmlPage:
     """Create a secret address of your calendar feed, and show it."""
-    token = CalendarFeed.renew(caller.id, secret_of(caller, body))
+    token = CalendarFeed.renew(caller.id, layout.new_secret(caller, "calendar feed", body)[:32])
     address = f"{request_info.base_url}{PREFIX}/events.ics?token={token}"
     return events_page(caller, EventsQuery(done="feed_created"), feed_address=address)
 
@@ -170,12 +168,6 @@ def edit_event(caller: Caller, event: Event, body: EventChangeForm) -> Redirect:
     changed = {name: value for name, value in entered.items() if value != cleaned(shown[name])}
     event.edit(EVENT_CHANGES.read(read_fields(changed, times)))
     return Redirect(f"/console/events/{event.id}?done=changed")
-
-
-def secret_of(caller: Caller, body: CalendarForm) -> str:
-    """Return the secret of the address that a form creates: the same 192 bits if the form is sent repeatedly."""
-    number = body.number or secrets.token_urlsafe(12)
-    return sign("calendar feed", [caller.id, number]).rpartition(".")[2][:32]
 
 
 def shown_fields(event: Event, times: Times) -> Fields:
