@@ -569,6 +569,12 @@ class TestCredentialsOfServers:
         assert browser.reply.headers["Cache-Control"] == "no-store"
         return re.findall(r'<input value="([^"]*)" readonly', browser.reply.raw.decode())
 
+    def form(self, browser: Browser, **values: str) -> dict[str, str]:
+        """Open the page, and return the fields of a form of it."""
+        browser.open(self.PAGE)
+        fields = next(fields for _, fields in Forms(browser.reply.raw.decode()).found if "number" in fields)
+        return {name: fields[name] for name in ("csrf_token", "number")} | values
+
     def entries(self) -> list[AuditLog]:
         return list(AuditLog.select().where(AuditLog.kind.startswith("server_credential")).order_by(AuditLog.position))
 
@@ -591,9 +597,7 @@ class TestCredentialsOfServers:
         assert about == ("server_credential_added", admin.user.id, id, '{"server":"files"}')
 
     def test_are_added_once_if_the_form_is_sent_twice(self, browser: Browser) -> None:
-        browser.open(self.PAGE)
-        fields = {"csrf_token": field(browser, "csrf_token"), "number": field(browser, "number"), "act": "add"}
-        form = {**fields, "name": "Gateway", "mcp_server_id": "files"}
+        form = self.form(browser, act="add", name="Gateway", mcp_server_id="files")
         shown = []
         for _ in range(2):
             browser.navigate("POST", self.PAGE, form)
@@ -618,11 +622,11 @@ class TestCredentialsOfServers:
         def validity(*issued: str) -> list[bool]:
             return [ServerCredential.get_by_id(first.client_id).has_secret(secret) for secret in issued]
 
-        send(browser, self.PAGE, act="rotate", id=first.client_id, at_once="")
+        browser.navigate("POST", self.PAGE, self.form(browser, act="rotate", id=first.client_id))
         id, second = self.shown(browser)
         assert id == first.client_id and "Secret replaced." in browser.text
         assert validity(first.secret, second) == [True, True]
-        send(browser, self.PAGE, act="rotate", id=first.client_id, at_once="true")
+        browser.navigate("POST", self.PAGE, self.form(browser, act="rotate", id=first.client_id, at_once="true"))
         third = self.shown(browser)[1]
         assert validity(first.secret, second, third) == [False, False, True]
         assert [entry.kind for entry in self.entries()[1:]] == ["server_credential_rotated"] * 2
@@ -630,21 +634,18 @@ class TestCredentialsOfServers:
 
     def test_never_get_a_former_secret_back(self, browser: Browser) -> None:
         credential = self.add()
-        browser.open(self.PAGE)
-        form = {"csrf_token": field(browser, "csrf_token"), "number": field(browser, "number"), "act": "rotate"}
-        browser.navigate("POST", self.PAGE, {**form, "id": credential.id, "at_once": "true"})
+        form = self.form(browser, act="rotate", id=credential.id, at_once="true")
+        browser.navigate("POST", self.PAGE, form)
         leaked = self.shown(browser)[1]
         credential.rotate(OPERATOR, at_once=True)
-        browser.navigate("POST", self.PAGE, {**form, "id": credential.id, "at_once": "true"})
+        browser.navigate("POST", self.PAGE, form)
         assert self.shown(browser) == []
         assert not ServerCredential.get_by_id(credential.id).has_secret(leaked)
 
     def test_are_revoked(self, browser: Browser, admin: Client) -> None:
         credentials = [self.add("First"), self.add("Second")]
         for _ in range(2):
-            browser.open(self.PAGE)
-            form = {"csrf_token": field(browser, "csrf_token"), "id": credentials[0].id}
-            browser.navigate("POST", f"{self.PAGE}/revocation", form)
+            browser.navigate("POST", f"{self.PAGE}/revocation", self.form(browser, id=credentials[0].id))
             assert "Credential revoked." in browser.text
         assert ("First" in browser.text, "Second" in browser.text) == (False, True)
         browser.open(f"{self.PAGE}?revoked=true")
@@ -659,8 +660,7 @@ class TestCredentialsOfServers:
         with pytest.raises(CredentialNotFound):
             credential.rotate(OPERATOR)
         for id in (credential.id, UNKNOWN_ID, ""):
-            browser.open(self.PAGE)
-            form = {"csrf_token": field(browser, "csrf_token"), "act": "rotate", "id": id}
+            form = self.form(browser, act="rotate", id=id)
             with nothing_changes():
                 assert browser.navigate("POST", self.PAGE, form).status == 404
             assert "it is revoked" in browser.text
