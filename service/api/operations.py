@@ -66,6 +66,7 @@ class Operation:
     max_body: int = 1024 * KIB  # bytes; 16 KiB for operations without a body
     runs: Runs | None = None  # by default `slow` for pages, `read` for other GETs, otherwise `write`
     endpoint: Callable[..., Option] | None = None  # serves it; by default chosen by the kind of its response
+    calls: tuple[str, ...] = ()  # what a request may call, such as tools; the log and the metrics name it
     prepare: Callable[..., object] | None = None  # called before the transaction; its result is passed as `prepared`
     example: object = None  # a body that is valid for the demo's data
     errors: tuple[type[ApiError], ...] = ()  # of the handler; `declared_errors` adds those that follow from the rest
@@ -172,6 +173,11 @@ class Operation:
     def is_repeatable(self) -> bool:
         """Whether an `Idempotency-Key` makes it safe to repeat the request."""
         return self.status == 201 and not self.public
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The names of the operation in the log and the metrics, by what a request calls; empty: none of `calls`."""
+        return {"": self.name, **{call: f"{self.name}:{call}" for call in self.calls}}
 
     @cached_property
     def needed_scope(self) -> str:

@@ -28,7 +28,7 @@ _STATIC_FILES = assets.static_files()
 def build_app(operations: Iterable[Operation], settings: Settings) -> Middleware:
     """The WSGI application for some operations. Raises TypeError where two have the same route or name."""
     router = make_router(operations := tuple(operations))
-    metrics.shared.name_operations(operation.name for operation in operations)
+    metrics.shared.name_operations(label for operation in operations for label in operation.labels.values())
     endpoints = {operation.name: endpoint_of(operation, settings, operations) for operation in operations}
     static = functools.partial(without_transaction, send_static, settings=settings)
 

@@ -19,7 +19,7 @@ from service.http.endpoints import Endpoint, PreparedRequest
 from service.http.middleware import run
 from service.http.responses import JSON, Response
 from service.mcp import protocol
-from service.mcp.methods import Session
+from service.mcp.methods import Session, call_of
 from service.mcp.protocol import ErrorContent, RpcError, RpcMessage, RpcReply
 from service.mcp.resources import CHATS, RESOURCES
 from service.mcp.tools import TOOLS, BoundTool, Call
@@ -64,6 +64,7 @@ class McpEndpoint(Endpoint):
             message = protocol.read_message(self._read_value(environ))
         except RpcError as error:
             return _error_response(error, error.id, 400)
+        environ["cx.operation"] = self.operation.labels[call_of(message)]
         try:
             version = protocol.version_of(message, environ)
         except RpcError as error:

@@ -11,7 +11,7 @@ from service.errors import InsufficientScope, InvalidToken
 from service.http.responses import LARGE, Response
 from service.mcp import protocol, resources
 from service.mcp.protocol import RpcError, RpcMessage
-from service.mcp.tools import BoundTool, Call, InvalidArguments
+from service.mcp.tools import TOOLS, BoundTool, Call, InvalidArguments
 from service.models.callers import Caller
 from service.types import JsonObject, JsonValue
 from service.validators import byte_size
@@ -61,6 +61,12 @@ def answer(session: Session, message: RpcMessage) -> JsonObject:
     if message.method in CACHED:
         result["ttlMs"], result["cacheScope"] = CACHED[message.method]
     return {"resultType": "complete", "_meta": {protocol.SERVER_KEY: SERVER}, **result}
+
+
+def call_of(message: RpcMessage) -> str:
+    """Return what a message calls, for the log and the metrics: the tool, or the method; empty if it is unknown."""
+    tool = message.params.get("name") if message.method == "tools/call" else None
+    return next((call for call in (tool, message.method) if call in CALLS), "")
 
 
 def initialize(session: Session, message: RpcMessage) -> JsonObject:
@@ -188,6 +194,7 @@ METHODS: dict[str, Method] = {
 }
 WITH_HANDSHAKE: dict[str, Method] = {"initialize": initialize, "ping": ping}
 WITHOUT_HANDSHAKE: dict[str, Method] = {"server/discover": discover}
+CALLS = (*(METHODS | WITH_HANDSHAKE | WITHOUT_HANDSHAKE), *(tool.name for tool in TOOLS))
 CACHED = {
     "server/discover": LASTING,
     "tools/list": LASTING,

@@ -37,6 +37,7 @@ def metadata_of(site: str, operations: tuple[Operation, ...]) -> ResourceMetadat
     resource=consent.RESOURCE,
     endpoint=McpEndpoint,
     runs="slow",
+    calls=methods.CALLS,
     errors=(NotFound, OriginNotAllowed),
     example={"jsonrpc": "2.0", "id": 1, "method": "ping"},
 )

@@ -13,6 +13,7 @@ from service.settings import Settings
 from service.version import VERSION
 from tests.support.client import Client
 from tests.support.mcp import LATEST, OLDEST, WITH_HANDSHAKE, Connect, McpClient
+from tests.support.metrics import scrape
 from tests.support.operations import ALL
 
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)
@@ -198,6 +199,47 @@ class TestMessages:
 
     def test_a_large_body_is_refused(self, hers: McpClient) -> None:
         assert hers.send(b" " * (1024 * 1024 + 1)).error == (413, "body_too_large")
+
+
+class TestTheLog:
+    @pytest.mark.parametrize(
+        ("method", "params", "operation"),
+        [
+            ("tools/list", {}, "answer_mcp:tools/list"),
+            ("tools/call", {"name": "list_chats", "arguments": {}}, "answer_mcp:list_chats"),
+            ("tools/call", {"name": "list_chats", "arguments": {"x": 1}}, "answer_mcp:list_chats"),
+            ("resources/read", {"uri": "cx://profile"}, "answer_mcp:resources/read"),
+            ("tools/call", {"name": "secret\r\ntool"}, "answer_mcp:tools/call"),
+            ("tools/call", {"name": ["list_chats"]}, "answer_mcp:tools/call"),
+            ("tools/call", {}, "answer_mcp:tools/call"),
+            ("secret", {"name": "list_chats"}, "answer_mcp"),
+            ("notifications/secret", {}, "answer_mcp"),
+        ],
+    )
+    def test_and_the_metrics_name_what_is_called_if_it_is_known(
+        self, connect: Connect, alice: Client, caplog: Any, method: str, params: Any, operation: str
+    ) -> None:
+        hers = connect(alice, version=OLDEST)
+        before = scrape(hers.client)
+        with caplog.at_level("INFO", "cx.requests"):
+            reply = hers.ask(method, **params)
+        (record,) = [one for one in caplog.records if one.name == "cx.requests"]
+        assert (record.msg.operation, record.msg.user) == (operation, alice.user.id)
+        assert f" {operation} " in record.getMessage() and "secret" not in record.getMessage()
+        after = scrape(hers.client)
+        counted = {
+            dict(labels)["operation"]
+            for labels, value in after.named("cx_requests_total").items()
+            if value > before.named("cx_requests_total").get(labels, 0)
+        }
+        assert counted - {"show_metrics"} == {operation}
+        assert after.value("cx_requests_total", operation=operation, status=reply.status) > 0
+
+    def test_names_no_call_of_a_client_without_a_token(self, anyone: Client, caplog: Any) -> None:
+        with caplog.at_level("INFO", "cx.requests"):
+            assert McpClient(anyone, "x", OLDEST).ask("tools/list").status == 401
+        (record,) = [one for one in caplog.records if one.name == "cx.requests"]
+        assert record.msg.operation == "answer_mcp"
 
 
 class TestOrigins:
