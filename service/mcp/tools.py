@@ -10,6 +10,7 @@ from service.api.json_schemas import Schema, content_of, object_of, parameters_o
 from service.api.operations import Operation
 from service.api.schemas import wire_type
 from service.fields import JsonBytes
+from service.translation import gettext_noop
 from service.types import JsonObject, JsonValue
 
 
@@ -17,37 +18,44 @@ class Tool(NamedTuple):
     """A tool, as declared."""
 
     name: str
-    title: str
+    title: str  # the consent page shows it translated
     operation: str  # the name
     note: str = ""  # follows the summary of the operation
     reaches_others: bool = False  # what it reads is from others, or others get what it writes
 
 
 TOOLS = (
-    Tool(name="list_chats", title="List chats", operation="list_chat_sessions", reaches_others=True),
+    Tool(name="list_chats", title=gettext_noop("List chats"), operation="list_chat_sessions", reaches_others=True),
     Tool(
         name="read_messages",
-        title="Read messages",
+        title=gettext_noop("Read messages"),
         operation="list_messages",
         note="With `direction` `backward`, the newest messages are first.",
         reaches_others=True,
     ),
     Tool(
         name="send_message",
-        title="Send a message",
+        title=gettext_noop("Send a message"),
         operation="send_message",
         note="It is sent as the user, to the bot and the people of the chat. `content` of a text is an object with"
         " the member `text`.",
         reaches_others=True,
     ),
-    Tool(name="search_messages", title="Search messages", operation="search_messages", reaches_others=True),
-    Tool(name="list_events", title="List events", operation="list_events"),
-    Tool(name="add_event", title="Add an event", operation="create_event"),
-    Tool(name="list_notifications", title="List notifications", operation="list_notifications", reaches_others=True),
-    Tool(name="give_feedback", title="Give feedback", operation="submit_feedback", reaches_others=True),
+    Tool(
+        name="search_messages", title=gettext_noop("Search messages"), operation="search_messages", reaches_others=True
+    ),
+    Tool(name="list_events", title=gettext_noop("List events"), operation="list_events"),
+    Tool(name="add_event", title=gettext_noop("Add an event"), operation="create_event"),
+    Tool(
+        name="list_notifications",
+        title=gettext_noop("List notifications"),
+        operation="list_notifications",
+        reaches_others=True,
+    ),
+    Tool(name="give_feedback", title=gettext_noop("Give feedback"), operation="submit_feedback", reaches_others=True),
     Tool(
         name="find_bots",
-        title="Find bots",
+        title=gettext_noop("Find bots"),
         operation="list_bots",
         note="The identifiers of apps are members of chats.",
         reaches_others=True,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 
 from service import clock, validators
-from service.api.operations import MAX_FORM, PREFIX, Routes
+from service.api.operations import MAX_FORM, PREFIX, Operation, Routes
 from service.api.parameter_types import Form, HtmlPage, OAuthBody, RequestInfo
 from service.auth import authorization_codes, consent, device_codes, registered_clients
 from service.auth.consent import ConsentRequest
@@ -28,6 +28,7 @@ from service.errors import (
     UnsupportedGrantType,
 )
 from service.fields import DateTime, Uuid
+from service.mcp.access import access_of_tools
 from service.models import LoginSession, User
 from service.models.callers import Caller
 from service.settings import Settings
@@ -151,9 +152,16 @@ class Revoked(Struct):
 
 
 @routes.get(PAGE, statuses=(200, 400, 401))
-def show_consent(caller: Caller, query: ConsentRequest, request_info: RequestInfo, settings: Settings) -> HtmlPage:
+def show_consent(
+    caller: Caller,
+    query: ConsentRequest,
+    request_info: RequestInfo,
+    settings: Settings,
+    operations: tuple[Operation, ...],
+) -> HtmlPage:
     """Show the consent page for a client."""
     request = registered_clients.completed(query, request_info.base_url)
+    access = consent.requested_access(request.scope)
     return HtmlPage(
         "consent.html",
         {
@@ -161,7 +169,7 @@ def show_consent(caller: Caller, query: ConsentRequest, request_info: RequestInf
             "request": request,
             "address": request_info.path_and_query,
             "can_decide": not settings.documented_only,  # the operation that takes the decision is an extension
-            "access": consent.requested_access(request.scope),
+            "access": access_of_tools(access, operations) if request.resource else access,
             "target": urlsplit(request.redirect_uri).netloc,
             "csrf_token": authorization_codes.make_csrf_token(caller, request),
         },

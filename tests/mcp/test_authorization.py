@@ -1,15 +1,18 @@
 """Authorization of the MCP server: metadata, registration, consent, and tokens that are for it alone."""
 
 import html
+import re
 from typing import Any
 
 import pytest
 
 from service import db
 from service.auth import consent, tokens
+from service.mcp.tools import TOOLS
 from service.models import AuditLog, LoginSession
 from service.routes import operations
 from tests.support.client import Client
+from tests.support.consent import path
 from tests.support.mcp import (
     CALLBACK,
     RESOURCE,
@@ -23,8 +26,10 @@ from tests.support.mcp import (
     tokens_of,
 )
 from tests.support.observe import nothing_changes
+from tests.support.sample_operations import UNKNOWN_ID
 from tests.support.web_client import Browser
 
+ARGUMENTS = dict.fromkeys(("read_messages", "send_message"), {"session_id": UNKNOWN_ID})  # that the path needs
 METADATA = f"{SITE}/.well-known/oauth-protected-resource/mcp"
 
 
@@ -104,7 +109,63 @@ class TestRegistration:
             register(anyone)
 
 
+def listed(browser: Browser, client_id: str, scope: str) -> dict[str, list[str]]:
+    """The permissions that the consent page lists, by heading."""
+    page = browser.open(consent_path(client_id, scope=scope)).raw.decode()
+    columns = re.findall(r"<h2>(.*?)</h2>\n<ul>(.*?)</ul>", page, re.DOTALL)
+    return {heading: re.findall("<li>(.*?)</li>", items) for heading, items in columns}
+
+
 class TestConsent:
+    def test_lists_all_tools_if_the_program_asks_for_everything(self, browser: Browser, anyone: Client) -> None:
+        found = listed(browser, register(anyone), "")
+        assert set(found) == {"Read access", "Write access"}
+        assert {*found["Read access"], *found["Write access"]} == {tool.title for tool in TOOLS} | {"Read your profile"}
+        assert set(found["Write access"]) == {"Send a message", "Add an event", "Give feedback"}
+        page = browser.reply.raw.decode()
+        assert "can do nothing else" in page and "data shares" not in page
+
+    @pytest.mark.parametrize(
+        ("scope", "reading", "changing"),
+        [
+            ("chats:read", ["List chats", "Read messages", "Search messages"], []),
+            ("events profile", ["List events", "Read your profile"], ["Add an event"]),
+            ("feedback", [], ["Give feedback"]),
+            ("notifications data-shares", ["List notifications"], []),
+            ("bots", ["Find bots"], []),
+            ("data-shares feedback:read", [], []),
+        ],
+    )
+    def test_lists_the_tools_that_the_scopes_permit(
+        self, browser: Browser, anyone: Client, scope: str, reading: list[str], changing: list[str]
+    ) -> None:
+        found = listed(browser, register(anyone), scope)
+        assert (sorted(found.get("Read access", [])), found.get("Write access", [])) == (reading, changing)
+        page = browser.reply.raw.decode()
+        assert ("No access will be granted" in page) is ("can do nothing else" not in page) is (not reading + changing)
+
+    def test_lists_what_the_token_then_permits(
+        self, browser: Browser, anyone: Client, connect: Connect, alice: Client
+    ) -> None:
+        """Every tool is called with every scope: it needs access exactly if the page does not list it."""
+        for scope in sorted(consent.SCOPES):
+            found = listed(browser, register(anyone), scope)
+            hers = connect(alice, scope)
+            permitted = {
+                tool.title
+                for tool in TOOLS
+                if hers.ask("tools/call", name=tool.name, arguments=ARGUMENTS.get(tool.name, {})).status != 403
+            }
+            permitted |= (
+                {"Read your profile"} if hers.ask("resources/read", uri="cx://profile").status != 403 else set()
+            )
+            assert {title for titles in found.values() for title in titles} == permitted, scope
+
+    def test_lists_the_scopes_of_the_command_line_client(self, browser: Browser) -> None:
+        page = browser.open(f"/api/v1{path()}").raw.decode()
+        assert "<li>Send messages as you, pin and delete messages, start and end chats</li>" in page
+        assert "can do nothing else" not in page
+
     def test_shows_the_name_as_the_programs_own(self, browser: Browser, anyone: Client) -> None:
         client_id = register(anyone, "<b>Bank</b>")
         page = browser.open(consent_path(client_id)).raw.decode()
