@@ -1,4 +1,4 @@
-"""An AI server, and the worker that requests replies from it."""
+"""An AI server, and the workers that request replies from it."""
 
 import dataclasses
 import threading
@@ -7,7 +7,9 @@ import pytest
 
 from service.assistant.metering import metered_assistant
 from service.assistant.reply_worker import Worker
-from tests.support.fake_ai import fake_server
+from tests.support.fake_ai import fake_server, says
+from tests.support.messages import send
+from tests.support.tool_calls import newest, requests, run, then, worker_of
 
 
 @pytest.fixture
@@ -24,3 +26,22 @@ def settings(settings, ai):
 @pytest.fixture
 def replier(settings, application):
     return Worker(metered_assistant(settings), threading.Event())
+
+
+@pytest.fixture
+def worker(settings, application):
+    """The worker with the tools of the MCP servers in the settings."""
+    return worker_of(settings)
+
+
+@pytest.fixture
+def ask(alice, session, ai, worker):
+    """Lets the customer ask, and the assistant request a call until the customer is asked. Returns the offer."""
+
+    def asked(*behaviours, text="How is the weather?", by=worker):
+        ai.behave = then(*(behaviours or (requests(), says("It is sunny."))))
+        assert send(alice, session, text).status == 201
+        run(by)
+        return newest(alice, session)
+
+    return asked

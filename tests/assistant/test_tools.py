@@ -10,7 +10,6 @@ import pytest
 
 from service import clock, db
 from service.assistant import tool_worker
-from service.assistant.metering import metered_assistant
 from service.assistant.tool_texts import LABELS, TEXTS
 from service.assistant.tool_worker import INTERRUPTED, MAX_CALLS, REFUSED, RULES, ToolWorker
 from service.assistant.toolbox import MAX_FUNCTIONS, REASON, Toolbox
@@ -24,31 +23,13 @@ from service.models.data_shares import ACTIVE_LIMIT
 from service.models.turns import turn_of
 from tests.support.bot_replies import answers
 from tests.support.client import text_of, walk
-from tests.support.fake_ai import completion, fake_server, hangs, resets, says, sends, writes
+from tests.support.fake_ai import fake_server, hangs, resets, says, sends, writes
 from tests.support.fake_mcp import FORECAST, fake_mcp_server
 from tests.support.messages import send
 from tests.support.observe import at_once
+from tests.support.tool_calls import BERN, FUNCTION, entries, newest, press, requests, run, then, worker_of
 
 pytestmark = pytest.mark.slow
-
-FUNCTION = "weather__forecast"
-BERN = {"place": "Bern"}
-
-
-def requests(arguments=BERN, function=FUNCTION, text=None, reason="To answer you."):
-    """Sends a response that calls a function."""
-    found = completion(text)
-    if isinstance(arguments, dict):
-        arguments = json.dumps(arguments | ({REASON: reason} if reason else {}))
-    called = {"id": "1", "type": "function", "function": {"name": function, "arguments": arguments}}
-    found["choices"][0]["message"]["tool_calls"] = [called]
-    return sends(found)
-
-
-def then(*behaviours):
-    """Sends one response after the other; the last one again and again."""
-    remaining = list(behaviours)
-    return lambda handler: (remaining.pop(0) if len(remaining) > 1 else remaining[0])(handler)
 
 
 @pytest.fixture
@@ -62,54 +43,10 @@ def settings(settings, fake):
     return dataclasses.replace(settings, mcp=(f"weather={fake.url}",))
 
 
-def worker_of(settings):
-    return ToolWorker(Toolbox(servers_of(settings)), metered_assistant(settings), threading.Event())
-
-
-@pytest.fixture
-def worker(settings, application):
-    return worker_of(settings)
-
-
-@pytest.fixture
-def ask(alice, session, ai, worker):
-    """Lets the customer ask, and the assistant request a call until the customer is asked. Returns the offer."""
-
-    def asked(*behaviours, text="How is the weather?", by=worker):
-        ai.behave = then(*(behaviours or (requests(), says("It is sunny."))))
-        assert send(alice, session, text).status == 201
-        run(by)
-        return newest(alice, session)
-
-    return asked
-
-
-def run(worker):
-    while worker.run_once():
-        pass
-
-
-def newest(client, session):
-    return walk(client, f"/chats/{session.id}/messages")[-1]
-
-
-def press(client, session, offer, decision):
-    return client.post(f"/chats/{session.id}/messages", {"action_source_id": offer["id"], "action_id": decision})
-
-
 def calls(fake):
     """The arguments of the calls that a server has received."""
     received = [request.body for request in fake.requests if request.body]
     return [body["params"]["arguments"] for body in received if body["method"] == "tools/call"]
-
-
-def entries():
-    kinds = ("tool_permitted", "tool_refused", "tool_called")
-    found = AuditLog.select().where(AuditLog.kind.in_(kinds)).order_by(AuditLog.position)
-    return [(entry.kind, entry.actor_id, json.loads(entry.details)) for entry in found]
-
-
-# The question
 
 
 def test_customer_is_asked_with_the_exact_arguments(ask, alice, session, fake, ai):
