@@ -27,6 +27,8 @@ MAX_PAGES = 8
 MAX_TOOLS = 64
 MAX_SESSION_ID = 1024  # characters
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")  # of the protocol, preferred first
+METHOD_NOT_FOUND, UNSUPPORTED_VERSION = -32601, -32022
+NO_COMMON_VERSION = f"the server speaks none of the revisions {', '.join(VERSIONS)} of the protocol"
 JSON_TYPE, EVENT_STREAM = "application/json", "text/event-stream"
 
 Result = TypeVar("Result", bound=Struct)
@@ -108,7 +110,7 @@ class Connection:
         parameters = {"protocolVersion": VERSIONS[0], "capabilities": {}, "clientInfo": client}
         found = self._request("initialize", parameters, MAX_RESULT, _Initialized)
         if found.protocol_version not in VERSIONS:
-            raise McpError("the server has another version of the protocol")
+            raise McpError(NO_COMMON_VERSION)
         self._headers["MCP-Protocol-Version"] = found.protocol_version
         with self._post({"method": "notifications/initialized"}, MAX_RESULT):
             return self
@@ -147,7 +149,7 @@ class Connection:
             answer = self._answer_in(response, max_bytes)
             session_id = response.headers.get("Mcp-Session-Id", "")
         if answer.error:
-            raise McpError(f"error {answer.error.code}")
+            raise McpError(NO_COMMON_VERSION if _refuses_version(message, answer) else f"error {answer.error.code}")
         if method == "initialize" and session_id:
             if not is_printable(session_id) or len(session_id) > MAX_SESSION_ID:
                 raise McpError("the identifier of the session is not valid")
@@ -168,7 +170,8 @@ class Connection:
                 if 300 <= response.status < 400:
                     raise McpError(f"redirect with status {response.status}, which is not followed")
                 if not 200 <= response.status < 300:
-                    raise McpError(f"status {response.status}")
+                    is_about_version = response.status in (400, 404) and _refuses_version(message, _read(response))
+                    raise McpError(NO_COMMON_VERSION if is_about_version else f"status {response.status}")
                 yield response
         except RequestError as error:
             raise McpError(str(error)) from None
@@ -184,6 +187,20 @@ class Connection:
             if answer.id == self._number and (answer.error or answer.result):
                 return answer
         raise McpError("the response ends without an answer" if is_stream else "the response is not an answer")
+
+
+def _read(response: http.client.HTTPResponse) -> _Answer:
+    """Return the message in a response with an error status; an empty one if there is none."""
+    try:
+        return msgspec.json.decode(response.read(MAX_RESULT), type=_Answer)
+    except (ValueError, RecursionError):
+        return _Answer()
+
+
+def _refuses_version(message: JsonObject, answer: _Answer) -> bool:
+    """Return whether a server refuses the handshake, as those do that speak only revisions without one."""
+    code = answer.error.code if answer.error else 0
+    return message["method"] == "initialize" and code in (METHOD_NOT_FOUND, UNSUPPORTED_VERSION)
 
 
 def _events_in(response: http.client.HTTPResponse, max_bytes: int) -> Iterator[bytes]:

@@ -2,16 +2,26 @@
 
 import dataclasses
 import json
+import re
 import time
 
 import pytest
 
+from service.mcp import protocol
 from service.mcp_client import connection
-from service.mcp_client.connection import MAX_RESULT, MAX_TOOLS, Connection, McpError, ToolResult
+from service.mcp_client.connection import (
+    MAX_RESULT,
+    MAX_TOOLS,
+    NO_COMMON_VERSION,
+    Connection,
+    McpError,
+    ToolResult,
+)
 from service.mcp_client.servers import servers_of
 from service.settings import Settings
 from tests.support.fake_ai import fake_server, hangs, resets, sends, writes
 from tests.support.fake_mcp import FORECAST, SCHEMA, fake_mcp_server
+from tests.support.paths import ROOT
 
 
 @pytest.fixture
@@ -190,10 +200,47 @@ def test_redirect_is_not_followed(method, fake):
         assert elsewhere.requests == []
 
 
-def test_server_with_another_version_of_the_protocol_is_an_error(fake):
-    fake.results["initialize"]["protocolVersion"] = "2024-11-05"
-    with pytest.raises(McpError, match="^the server has another version of the protocol$"):
+@pytest.mark.parametrize("revision", connection.VERSIONS)
+def test_server_chooses_the_revision_of_the_protocol(revision, fake):
+    fake.results["initialize"]["protocolVersion"] = revision
+    assert call(fake).text == "Sunny."
+    assert fake.requests[0].body["params"]["protocolVersion"] == connection.VERSIONS[0]
+    assert fake.requests[-2].headers["MCP-Protocol-Version"] == revision
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2026-07-28", "x"])
+def test_server_with_another_revision_of_the_protocol_is_an_error(revision, fake):
+    fake.results["initialize"]["protocolVersion"] = revision
+    with pytest.raises(McpError, match=f"^{re.escape(NO_COMMON_VERSION)}$"):
         call(fake)
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+@pytest.mark.parametrize("code", [-32601, -32022])
+def test_server_without_a_handshake_is_an_error_that_names_the_revisions(status, code, fake):
+    error = {"code": code, "message": "secret", "data": {"supported": ["2026-07-28"]}}
+    fake.behaviours["initialize"] = sends({"jsonrpc": "2.0", "id": 1, "error": error}, status)
+    with pytest.raises(McpError, match=f"^{re.escape(NO_COMMON_VERSION)}$"):
+        call(fake)
+    assert fake.methods == ["initialize"]
+    del fake.behaviours["initialize"]
+    fake.behaviours["tools/call"] = sends({"jsonrpc": "2.0", "id": 2, "error": error}, status)
+    with pytest.raises(McpError, match=f"^(error {code}|status {status})$"):
+        call(fake)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"error": {"code": -32602}}', b"[" * 10_000])
+def test_other_refusal_of_the_handshake_is_an_error_with_its_status(body, fake):
+    fake.behaviours["initialize"] = sends(body, 400)
+    with pytest.raises(McpError, match="^status 400$"):
+        call(fake)
+
+
+def test_documentation_names_the_revisions_of_both_sides():
+    text = (ROOT / "docs/mcp.md").read_text()
+    for side, versions in (("server", protocol.VERSIONS), ("client", sorted(connection.VERSIONS))):
+        (row,) = re.findall(rf"^\| the {side} .*$", text, re.MULTILINE)
+        assert re.findall(r"\d{4}-\d\d-\d\d", row) == [*versions]
 
 
 @pytest.mark.parametrize("id", ["a b", "\u00e9", "x" * 1025])

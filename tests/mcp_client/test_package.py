@@ -7,8 +7,11 @@ import threading
 import pytest
 import uvicorn
 from mcp.server.mcpserver import MCPServer
-from mcp.types import ToolAnnotations
+from mcp.types import LATEST_PROTOCOL_VERSION, ToolAnnotations
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VERSIONS
 
+from service.mcp import protocol
+from service.mcp_client import connection
 from service.mcp_client.connection import Connection, McpError
 from service.mcp_client.servers import servers_of
 from service.settings import Settings
@@ -45,6 +48,20 @@ def serving(*, json: bool, stateless: bool):
     finally:
         web.should_exit = True
         thread.join()
+
+
+def test_server_without_a_common_revision_of_the_protocol_is_an_error(monkeypatch):
+    monkeypatch.setattr(connection, "VERSIONS", ("2024-10-07",))  # which the package does not speak
+    with serving(json=True, stateless=True) as url:
+        (server,) = servers_of(dataclasses.replace(Settings(), mcp=(f"weather={url}",)))
+        with pytest.raises(McpError, match=f"^{connection.NO_COMMON_VERSION}$"), Connection(server):
+            pass
+
+
+def test_package_speaks_revisions_of_the_client():
+    assert set(connection.VERSIONS) <= set(HANDSHAKE_PROTOCOL_VERSIONS)
+    assert set(protocol.VERSIONS) <= set(SUPPORTED_PROTOCOL_VERSIONS)
+    assert protocol.VERSIONS[-1] == LATEST_PROTOCOL_VERSION
 
 
 @pytest.mark.parametrize("json", [False, True], ids=["events", "json"])
