@@ -254,7 +254,7 @@ def run_once(caller: Caller, operation: str, body: ConsoleForm, create: Callable
     Raises StaleForm if the form was sent before with different content.
     """
     content = {name: value for name, value in msgspec.structs.asdict(body).items() if name != "csrf_token"}
-    # A digest, because the database must not have the numbers from which `new_secret` derives secrets.
+    # A digest, because the database must not have the numbers from which `derived_secret` makes secrets.
     key = hashlib.sha256((body.number or secrets.token_urlsafe(12)).encode()).hexdigest()
     request = KeyedRequest(caller.id, f"console: {operation}", key, repr(content).encode())
     try:
@@ -264,7 +264,7 @@ def run_once(caller: Caller, operation: str, body: ConsoleForm, create: Callable
     return msgspec.json.decode(result.body)["made"] if isinstance(result, Replay) else result
 
 
-def new_secret(caller: Caller, purpose: str, body: ConsoleForm) -> str:
+def derived_secret(caller: Caller, purpose: str, body: ConsoleForm) -> str:
     """Return 256 random bits as 43 characters: the same if the form is sent repeatedly."""
     return sign(purpose, [caller.id, body.number or secrets.token_urlsafe(12)]).rpartition(".")[2]
 

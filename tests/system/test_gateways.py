@@ -1,10 +1,13 @@
 """The commands of docs/gateways.md, and an OAuth library that introspects grants."""
 
+import base64
 import json
 import os
 import re
 import shutil
 import subprocess
+import time
+import urllib.request
 from typing import Any
 
 import pytest
@@ -25,16 +28,20 @@ def gateway(tmp_path_factory):
     fill(data, chat())
     added = command("client", "add", "Gateway of files", "--mcp-server", "files", "--data", data)
     values = dict(line.split() for line in added.stdout.decode().splitlines())
-    with serving(data) as served:
+    with serving(data, "--workers", "2") as served:
         token = served.log_in()
         body = {"mcp_server_id": "files", "allowed_tools": ["read", "list"]}
         grant = served.call("POST", "/api/v1/data-shares", body, token=token).data["id"]
         variables = {"CLIENT_ID": values["client_id"], "CLIENT_SECRET": values["client_secret"], "GRANT": grant}
         yield (
-            {**variables, "CX_URL": served.url},
+            {**variables, "CX_URL": served.url, "DATA": str(data)},
             lambda: served.call("DELETE", f"/api/v1/data-shares/{grant}", token=token),
         )
         assert values["client_secret"] not in served.errors
+
+
+def listed(variables: dict[str, str]) -> bytes:
+    return command("client", "list", "--json", "--data", variables["DATA"]).stdout
 
 
 def answers(variables: dict[str, str]) -> list[Any]:
@@ -65,3 +72,17 @@ def test_documented_commands_and_a_library_ask_about_a_grant(gateway, monkeypatc
     found = answers(variables)
     assert found.pop(2)["data"] == {"allowed": False, "grant_id": None, "reason": "not_granted"}
     assert found == [{"active": False}] * 4
+
+
+def test_running_service_stores_the_last_question(gateway):
+    variables, _ = gateway
+    basic = base64.b64encode(f"{variables['CLIENT_ID']}:{variables['CLIENT_SECRET']}".encode()).decode()
+    url = f"{variables['CX_URL']}/api/v1/data-shares/introspect"
+    question = urllib.request.Request(url, b"token=x", {"Authorization": f"Basic {basic}"})
+    with urllib.request.urlopen(question) as response:
+        assert json.load(response) == {"active": False}
+    deadline = time.monotonic() + 60
+    while not (asked := json.loads(listed(variables))["last_asked_at"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert asked[:2] == "20"

@@ -118,7 +118,7 @@ def change_events(caller: Caller, body: EventForm) -> Redirect:
 @layout.form_handler(events_page, EventsQuery)
 def create_calendar_address(caller: Caller, body: CalendarForm, request_info: RequestInfo) -> HtmlPage:
     """Create a secret address of your calendar feed, and show it."""
-    token = CalendarFeed.renew(caller.id, layout.new_secret(caller, "calendar feed", body)[:32])
+    token = CalendarFeed.renew(caller.id, layout.derived_secret(caller, "calendar feed", body)[:32])
     address = f"{request_info.base_url}{PREFIX}/events.ics?token={token}"
     return events_page(caller, EventsQuery(done="feed_created"), feed_address=address)
 

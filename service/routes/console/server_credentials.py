@@ -72,7 +72,7 @@ def credentials_page(
 @layout.form_handler(credentials_page, CredentialsQuery)
 def issue_server_secret(caller: Caller, body: SecretForm) -> HtmlPage:
     """Add a credential, or replace the secret of one, and show the secret (admins only)."""
-    secret = new_secret(layout.new_secret(caller, "server credential", body))
+    secret = new_secret(layout.derived_secret(caller, "server credential", body))
     client_id = layout.run_once(caller, "server credential", body, lambda: issue(caller, body, secret).client_id)
     is_valid = ServerCredential.get_by_id(client_id).has_secret(secret)  # not if it was replaced since
     done = "credential_added" if body.act == "add" else "secret_replaced"
