@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build(settings: Settings) -> Middleware:
-    """The WSGI application, with an up-to-date database in the data folder. Raises db.DatabaseUnusable."""
+    """Return the WSGI application, with an up-to-date database in the data folder. Raises db.DatabaseUnusable."""
     from service.http.application import build_app
     from service.routes import operations
 

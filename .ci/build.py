@@ -104,7 +104,7 @@ PRUNED = (
 
 
 def sources(path: Path) -> Iterator[Path]:
-    """Yields the files of a folder, without hidden and compiled files and backups of editors."""
+    """Yield the files of a folder, without hidden and compiled files and backups of editors."""
     if path.is_file():
         yield path
     elif path.is_dir():
@@ -114,7 +114,7 @@ def sources(path: Path) -> Iterator[Path]:
 
 
 def commit() -> str:
-    """Returns the commit of the sources, with a + if files were changed since. Outside a repository, it is empty."""
+    """Return the commit of the sources, with a + if files were changed since. Outside a repository, it is empty."""
     command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     try:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -123,7 +123,7 @@ def commit() -> str:
 
 
 def fingerprint(executable: Executable) -> bytes:
-    """Returns a digest of all inputs of an executable. It is stored in the archive, to detect a stale build."""
+    """Return a digest of all inputs of an executable. It is stored in the archive, to detect a stale build."""
     folders = [ROOT / path for path in SOURCES]
     inputs = [file for path in (*folders, *executable.notices) for file in sources(path)]
     inputs += [Path(__file__).resolve(), LAUNCHER, executable.lock, ROOT / "requirements-dev.lock"]
@@ -134,7 +134,7 @@ def fingerprint(executable: Executable) -> bytes:
 
 
 def is_fresh(executable: Executable, inputs: bytes) -> bool:
-    """Returns whether the executable on disk is up to date."""
+    """Return whether the executable on disk is up to date."""
     try:
         with ZipFile(executable.path) as archive:
             return archive.read(FINGERPRINT) == inputs and executable.checksum.exists()
@@ -143,7 +143,7 @@ def is_fresh(executable: Executable, inputs: bytes) -> bool:
 
 
 def run_python(*arguments: str | Path, python: str = sys.executable, **variables: str) -> None:
-    """Runs a tool of the current environment, or of another Python, without variables that could make builds differ."""
+    """Run a tool of the current environment, or of another Python, without variables that could make builds differ."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHIV_"))}
     environment.pop("SOURCE_DATE_EPOCH", None)
     environment |= {
@@ -159,7 +159,7 @@ def run_python(*arguments: str | Path, python: str = sys.executable, **variables
 
 
 def fill(stage: Path, lock: Path, *options: str) -> None:
-    """Puts the locked packages and the sources into the stage, without the parts that are not needed.
+    """Put the locked packages and the sources into the stage, without the parts that are not needed.
 
     The options of pip select the packages of another host.
     """
@@ -184,7 +184,7 @@ def fill(stage: Path, lock: Path, *options: str) -> None:
 
 
 def compile_all(folder: Path, python: str) -> None:
-    """Compiles all modules, so that the first start is faster, and later ones too if the folder is read-only.
+    """Compile all modules, so that the first start is faster, and later ones too if the folder is read-only.
 
     The compiled files are not checked against the sources, since unpacked files have the dates of the unpacking.
     """
@@ -193,13 +193,13 @@ def compile_all(folder: Path, python: str) -> None:
 
 
 def launcher(build_id: str, tags: Iterable[str], downloads: str = "") -> bytes:
-    """Returns the launcher of an executable; `downloads` are the other executables of a release."""
+    """Return the launcher of an executable; `downloads` are the other executables of a release."""
     text = LAUNCHER.read_text(encoding="utf-8").replace('"@DOWNLOADS@"', repr(downloads))
     return text.replace("@BUILT_FOR@", " ".join(tags)).replace("@BUILD_ID@", build_id).encode()
 
 
 def packed(stage: Path, python: str = sys.executable) -> tuple[str, dict[str, bytes]]:
-    """Returns the identifier of the build, and the files of the archive that shiv builds, compiled with `python`."""
+    """Return the identifier of the build, and the files of the archive that shiv builds, compiled with `python`."""
     plain = stage.with_name("shiv.pyz")
     shiv = ["-m", "shiv", "--reproducible", "-e", "app:main", "-p", "/usr/bin/env python3"]
     run_python(*shiv, "--site-packages", stage, "-o", plain)
@@ -211,7 +211,7 @@ def packed(stage: Path, python: str = sys.executable) -> tuple[str, dict[str, by
 
 
 def write_archive(output: Path, entries: dict[str, bytes], python: str = "/usr/bin/env python3") -> None:
-    """Writes an executable: its files sorted and with equal dates."""
+    """Write an executable: its files sorted and with equal dates."""
     with output.open("wb") as file:
         file.write(f"#!{python}\n".encode())
         with ZipFile(file, "w", ZIP_DEFLATED, compresslevel=9) as archive:
@@ -223,18 +223,18 @@ def write_archive(output: Path, entries: dict[str, bytes], python: str = "/usr/b
 
 
 def description(executable: Executable, hosts: list[str]) -> dict[str, bytes]:
-    """Returns the file in the archive that `upgrade --check` reads."""
+    """Return the file in the archive that `upgrade --check` reads."""
     release = Release(VERSION, commit(), len(migrations.STEPS), hosts, executable is POSTGRESQL)
     return {DESCRIPTION: msgspec.json.encode(release)}
 
 
 def notices_of(executable: Executable) -> dict[str, bytes]:
-    """Returns the licences that stay in the archive when the code is unpacked."""
+    """Return the licences that stay in the archive when the code is unpacked."""
     return {file.name: file.read_bytes() for path in executable.notices for file in sources(path)}
 
 
 def build(executable: Executable, inputs: bytes) -> None:
-    """Builds an executable and its checksum, and replaces both atomically."""
+    """Build an executable and its checksum, and replace both atomically."""
     with tempfile.TemporaryDirectory(dir=executable.path.parent) as folder:
         stage, output = Path(folder, "site-packages"), Path(folder, executable.name)
         fill(stage, executable.lock)
@@ -250,7 +250,7 @@ def build(executable: Executable, inputs: bytes) -> None:
 
 
 def main() -> None:
-    """Builds an executable. Other processes that build wait."""
+    """Build an executable. Other processes that build wait."""
     parser = argparse.ArgumentParser(description="Build dist/cx-service.pyz and its checksum.")
     parser.add_argument("--if-stale", action="store_true", help="only if an input has changed")
     parser.add_argument("--postgresql", action="store_true", help="build dist/cx-service-postgresql.pyz instead")

@@ -46,22 +46,22 @@ MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xf
 
 
 def missing_tools() -> list[str]:
-    """Returns the tools of Debian that are needed to build packages and are missing."""
+    """Return the tools of Debian that are needed to build packages and are missing."""
     return [tool for tool in BUILD_TOOLS if not shutil.which(tool)]
 
 
 def debian_version(version: str) -> str:
-    """Returns a version of Python's form (PEP 440) in Debian's: 1.0rc1 as 1.0~rc1, which is before 1.0."""
+    """Return a version of Python's form (PEP 440) in Debian's: 1.0rc1 as 1.0~rc1, which is before 1.0."""
     return re.sub(r"\.?(a|b|rc|dev)(\d+)", r"~\1\2", version)
 
 
 def file_name(architecture: str, version: str) -> str:
-    """Returns the name of a package, such as cx-service_0.2.0_amd64.deb."""
+    """Return the name of a package, such as cx-service_0.2.0_amd64.deb."""
     return f"cx-service_{debian_version(version)}_{architecture}.deb"
 
 
 def source_time() -> datetime:
-    """Returns the time of the commit; outside a repository, that of the changelog."""
+    """Return the time of the commit; outside a repository, that of the changelog."""
     command = ["git", "log", "-1", "--format=%ct"]
     try:
         seconds = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -71,28 +71,28 @@ def source_time() -> datetime:
 
 
 def printed(*arguments: str) -> str:
-    """Returns what a command of the service prints."""
+    """Return what a command of the service prints."""
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(ROOT / "app.py"), *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True).stdout
 
 
 def python_range() -> str:
-    """Returns the versions of Python that setup.cfg allows, as dependencies."""
+    """Return the versions of Python that setup.cfg allows, as dependencies."""
     found = re.search(r"python_requires = >=(\S+),<(\S+)", (ROOT / "setup.cfg").read_text(encoding="utf-8"))
     assert found
     return f"python3 (>= {found[1]}), python3 (<< {found[2]})"
 
 
 def unit() -> str:
-    """Returns the unit of the documentation, with the path of the command of the package."""
+    """Return the unit of the documentation, with the path of the command of the package."""
     text = UNIT.read_text(encoding="utf-8")
     assert UNIT_PROGRAM in text
     return text.replace(UNIT_PROGRAM, PROGRAM)
 
 
 def fill_source(source: Path, version: str, executable: Path, notices: bytes) -> None:
-    """Writes the files from which debhelper builds the package."""
+    """Write the files from which debhelper builds the package."""
     debian, files = source / "debian", source / "files"
     shutil.copytree(FOLDER / "debian", debian)
     shutil.copytree(FOLDER / "files", files)
@@ -124,13 +124,13 @@ def fill_source(source: Path, version: str, executable: Path, notices: bytes) ->
 
 
 def licence() -> str:
-    """Returns the text of the licence in the form of Debian's copyright file, without its title and its years."""
+    """Return the text of the licence in the form of Debian's copyright file, without its title and its years."""
     paragraphs = LICENCE.read_text(encoding="utf-8").strip().split("\n\n")[2:]
     return "\n .\n".join(textwrap.indent(paragraph, " ") for paragraph in paragraphs)
 
 
 def build_deb(architecture: str, version: str, executable: Path, notices: bytes, folder: Path) -> Path:
-    """Builds the package of an architecture in a folder. The executable names PYTHON in its first line."""
+    """Build the package of an architecture in a folder. The executable names PYTHON in its first line."""
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "source")
@@ -145,14 +145,14 @@ def build_deb(architecture: str, version: str, executable: Path, notices: bytes,
 
 
 def lintian(package: Path) -> str:
-    """Returns the errors and warnings of lintian, one a line; overridden ones are not among them."""
+    """Return the errors and warnings of lintian, one a line; overridden ones are not among them."""
     command = ["lintian", "--fail-on=none", "--allow-root", "--tag-display-limit=0", str(package)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return "\n".join(line for line in found.splitlines() if line.startswith(("E:", "W:")))
 
 
 def with_version(package: Path, version: str, folder: Path) -> Path:
-    """Writes the package with another version, for the trial of an upgrade."""
+    """Write the package with another version, for the trial of an upgrade."""
     copy, files = folder / "newer.deb", folder / "files"
     subprocess.run(["dpkg-deb", "--raw-extract", package, files], check=True)
     control = files / "DEBIAN" / "control"
@@ -164,13 +164,13 @@ def with_version(package: Path, version: str, folder: Path) -> Path:
 
 
 def field(package: Path, name: str) -> str:
-    """Returns a control field of a package."""
+    """Return a control field of a package."""
     command = ["dpkg-deb", "--field", str(package), name]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def run_emulated(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Runs a command as root of a user namespace in which the kernel starts programs for arm64 with qemu.
+    """Run a command as root of a user namespace in which the kernel starts programs for arm64 with qemu.
 
     The registration is visible in this namespace only (Linux 6.7). Other processes of the machine do not see it.
     """
@@ -193,7 +193,7 @@ def run_emulated(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def why_not_tried(package: Path) -> str:
-    """Returns why a package cannot be tried on this host, or ""."""
+    """Return why a package cannot be tried on this host, or ""."""
     tools = ["mmdebstrap"]
     if is_emulated(package):
         tools += [hosts.QEMU, "unshare"]
@@ -206,12 +206,12 @@ def why_not_tried(package: Path) -> str:
 
 
 def is_emulated(package: Path) -> bool:
-    """Returns whether programs of the package's architecture do not run on this host."""
+    """Return whether programs of the package's architecture do not run on this host."""
     return field(package, "Architecture") != ARCHITECTURES.get(platform.machine())
 
 
 def trial(package: Path, suite: str) -> list[str]:
-    """Returns what was tried in a clean root of a suite of Debian, in order; the last element is the error, if any."""
+    """Return what was tried in a clean root of a suite of Debian, in order; the last element is the error, if any."""
     architecture, version = field(package, "Architecture"), field(package, "Version")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # for the user of mmdebstrap
@@ -235,7 +235,7 @@ def trial(package: Path, suite: str) -> list[str]:
 
 
 def try_all(packages: Iterable[Path]) -> list[Trial]:
-    """Checks packages with lintian, tries them in all suites, and prints the results."""
+    """Check packages with lintian, try them in all suites, and print the results."""
     trials = []
     for package in packages:
         if shutil.which("lintian"):

@@ -33,7 +33,7 @@ class Host(NamedTuple):
 
 
 def interpreter(version: str) -> str:
-    """Returns the path of a version of Python that runs, or "" if there is none."""
+    """Return the path of a version of Python that runs, or "" if there is none."""
     if version == "{}.{}".format(*sys.version_info[:2]):
         return sys.executable
     path = shutil.which(f"python{version}")
@@ -41,20 +41,20 @@ def interpreter(version: str) -> str:
 
 
 def describe(command: Iterable[str]) -> Target:
-    """Returns the target that a Python is. Raises CalledProcessError or OSError if it does not run."""
+    """Return the target that a Python is. Raises CalledProcessError or OSError if it does not run."""
     output = subprocess.run([*command, "-I", "-c", DESCRIBE], check=True, capture_output=True, text=True).stdout
     return Target(*output.split())
 
 
 def this_host(pythons: Iterable[str]) -> Iterator[Host]:
-    """Yields the versions of Python of this host."""
+    """Yield the versions of Python of this host."""
     for version in pythons:
         if path := interpreter(version):
             yield Host(describe([path]), (path,))
 
 
 def arm64(pythons: Iterable[str]) -> Iterator[Host]:
-    """Yields an emulated arm64 host for each version of Python that Debian has. Prints why if there is none."""
+    """Yield an emulated arm64 host for each version of Python that Debian has. Prints why if there is none."""
     if platform.machine() == "aarch64":
         return
     if missing := [name for name in (QEMU, "mmdebstrap") if not shutil.which(name)]:
@@ -76,6 +76,6 @@ def arm64(pythons: Iterable[str]) -> Iterator[Host]:
 
 
 def given(commands: Iterable[str]) -> Iterator[Host]:
-    """Yields the hosts of commands that run Python, such as a Python built with musl."""
+    """Yield the hosts of commands that run Python, such as a Python built with musl."""
     for command in map(shlex.split, commands):
         yield Host(describe(command), tuple(command), is_emulated=Path(command[0]).name.startswith("qemu-"))

@@ -91,12 +91,12 @@ exec env -i "$@"
 
 
 def file_name(version: str, architecture: str) -> str:
-    """Returns the name of an image, such as cx-service-0.2.0-image-amd64.tar."""
+    """Return the name of an image, such as cx-service-0.2.0-image-amd64.tar."""
     return f"cx-service-{version}-image-{architecture}.tar"
 
 
 def instructions() -> Iterator[tuple[str, str]]:
-    """Yields the instructions of Containerfile, and their arguments."""
+    """Yield the instructions of Containerfile, and their arguments."""
     for line in CONTAINERFILE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             name, _, arguments = line.partition(" ")
@@ -104,7 +104,7 @@ def instructions() -> Iterator[tuple[str, str]]:
 
 
 def configuration(version: str) -> dict[str, Any]:
-    """Returns what Containerfile declares, as the configuration of an image."""
+    """Return what Containerfile declares, as the configuration of an image."""
     found: dict[str, Any] = {"Env": [], "Labels": {}}
     for name, arguments in instructions():
         if name == "ENV":
@@ -134,7 +134,7 @@ def configuration(version: str) -> dict[str, Any]:
 
 
 def health_options(text: str) -> dict[str, int]:
-    """Returns the options of a health check, with durations in nanoseconds."""
+    """Return the options of a health check, with durations in nanoseconds."""
     options = dict(word.removeprefix("--").split("=") for word in text.split())
     names = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
     durations = {names[name]: int(value.removesuffix("s")) * 10**9 for name, value in options.items() if name in names}
@@ -142,7 +142,7 @@ def health_options(text: str) -> dict[str, int]:
 
 
 def make_root(architecture: str, files: Mapping[str, bytes], notices: bytes, python: str, folder: Path) -> None:
-    """Writes the root file system: Debian's packages, and the code of an executable.
+    """Write the root file system: Debian's packages, and the code of an executable.
 
     `python` is the path of the Python of the image on this machine. It compiles the modules; if it is "", nothing does.
     """
@@ -182,12 +182,12 @@ def make_root(architecture: str, files: Mapping[str, bytes], notices: bytes, pyt
 
 
 def control(package: Path) -> str:
-    """Returns the control file of a Debian package, from which scanners read its version."""
+    """Return the control file of a Debian package, from which scanners read its version."""
     return subprocess.run(["dpkg-deb", "--field", package], check=True, capture_output=True, text=True).stdout
 
 
 def layer(folder: Path) -> bytes:
-    """Returns the root file system as an archive: sorted, with the same times, owned by root except the volume."""
+    """Return the root file system as an archive: sorted, with the same times, owned by root except the volume."""
     seconds = int(source_time().timestamp())
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -208,7 +208,7 @@ def layer(folder: Path) -> bytes:
 
 
 def mode(entry: tarfile.TarInfo, name: str) -> int:
-    """Returns the mode of a file in the image, whatever the umask was."""
+    """Return the mode of a file in the image, whatever the umask was."""
     if name == DATA:
         return 0o700
     if name in ("tmp", "var/tmp"):
@@ -220,7 +220,7 @@ def mode(entry: tarfile.TarInfo, name: str) -> int:
 def build_image(
     architecture: str, version: str, files: Mapping[str, bytes], notices: bytes, python: str, folder: Path
 ) -> Path:
-    """Builds the image of an architecture in a folder, from the files and the licences of an executable."""
+    """Build the image of an architecture in a folder, from the files and the licences of an executable."""
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary, "root")
         make_root(architecture, files, notices, python, root)
@@ -236,7 +236,7 @@ def build_image(
 
 
 def write_image(path: Path, architecture: str, version: str, plain: bytes, packed: bytes) -> None:
-    """Writes an image with one layer, as an archive of an OCI layout and with the list that docker reads."""
+    """Write an image with one layer, as an archive of an OCI layout and with the list that docker reads."""
     blobs: dict[str, bytes] = {}
 
     def descriptor(content: bytes, kind: str) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def write_image(path: Path, architecture: str, version: str, plain: bytes, packe
 
 
 def unpack(image: Path, folder: Path) -> dict[str, Any]:
-    """Writes the root file system of an image, and returns its configuration."""
+    """Write the root file system of an image, and return its configuration."""
 
     def blob(archive: tarfile.TarFile, digest: str) -> bytes:
         file = archive.extractfile(f"blobs/{digest.replace(':', '/')}")
@@ -303,7 +303,7 @@ def unpack(image: Path, folder: Path) -> dict[str, Any]:
 
 
 def start_command(config: Mapping[str, Any], root: Path, volume: Path, *, isolated: bool = False) -> list[str]:
-    """Returns the command that runs the program of an image: read-only, as its user, with the volume.
+    """Return the command that runs the program of an image: read-only, as its user, with the volume.
 
     If `isolated`, the program is process 1 of a process namespace, as in a container, below the process `unshare`.
     """
@@ -317,17 +317,17 @@ def start_command(config: Mapping[str, Any], root: Path, volume: Path, *, isolat
 
 
 def is_native(architecture: str) -> bool:
-    """Returns whether programs of an architecture run on this host."""
+    """Return whether programs of an architecture run on this host."""
     return architecture == ARCHITECTURES.get(platform.machine())
 
 
 def architecture_of(image: Path) -> str:
-    """Returns the architecture in the name of an image."""
+    """Return the architecture in the name of an image."""
     return image.stem.rpartition("-")[2]
 
 
 def why_not_tried(image: Path) -> str:
-    """Returns why an image cannot be started on this host, or ""."""
+    """Return why an image cannot be started on this host, or ""."""
     tools = ["unshare"] if is_native(architecture_of(image)) else ["unshare", hosts.QEMU]
     if missing := [tool for tool in tools if not shutil.which(tool)]:
         return f"needs {' and '.join(missing)}"
@@ -335,7 +335,7 @@ def why_not_tried(image: Path) -> str:
 
 
 def trial(image: Path) -> list[str]:
-    """Returns what was tried with an image, in order; the last element is the error, if there is one."""
+    """Return what was tried with an image, in order; the last element is the error, if there is one."""
     with tempfile.TemporaryDirectory() as temporary:
         root, volume = Path(temporary, "root"), Path(temporary, "volume")
         root.mkdir()
@@ -346,7 +346,7 @@ def trial(image: Path) -> list[str]:
 
 
 def try_all(images: Iterable[Path]) -> list[Trial]:
-    """Tries images, and prints the results."""
+    """Try images, and print the results."""
     trials = []
     for image in images:
         reason = why_not_tried(image)

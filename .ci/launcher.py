@@ -27,13 +27,13 @@ IN_USE = ".cx-service.lock"
 
 
 def stop(status: int, reason: str) -> NoReturn:
-    """Exits with one line of text, instead of a traceback."""
+    """Exit with one line of text, instead of a traceback."""
     sys.stderr.write(f"cx-service: {reason}\n")
     sys.exit(status)
 
 
 def platform_name(tag: str) -> str:
-    """Returns a readable name of the platform in the tag of an extension module."""
+    """Return a readable name of the platform in the tag of an extension module."""
     names = {"x86_64": "x86-64", "aarch64": "arm64", "darwin": "macOS"}
     names.update({"linux-gnu": "Linux (glibc)", "linux-musl": "Linux (musl)"})
     machine, _, system = tag.split("-", 2)[-1].partition("-")
@@ -43,24 +43,24 @@ def platform_name(tag: str) -> str:
 
 
 def version_of(tag: str) -> str:
-    """Returns the version of Python in the tag of an extension module."""
+    """Return the version of Python in the tag of an extension module."""
     return re.sub(r"cpython-3(\d+)-.*", r"3.\1", tag)
 
 
 def running_tag() -> str:
-    """Returns the tag of extension modules of this Python; on macOS with the machine, which theirs does not have."""
+    """Return the tag of extension modules of this Python; on macOS with the machine, which theirs does not have."""
     tag = EXTENSION_SUFFIXES[0].split(".")[1]
     return f"{tag}-{os.uname().machine}" if tag.endswith("-darwin") else tag
 
 
 def either(texts: "list[str]") -> str:
-    """Returns the distinct texts as alternatives, such as "3.11, 3.12 or 3.13"."""
+    """Return the distinct texts as alternatives, such as "3.11, 3.12 or 3.13"."""
     *others, last = dict.fromkeys(texts)
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def refuse_python(running: str) -> NoReturn:
-    """Exits, since this Python cannot load the libraries in the archive. Prints what is required, and what helps."""
+    """Exit, since this Python cannot load the libraries in the archive. Prints what is required, and what helps."""
     tags = BUILT_FOR.split()
     platforms = either([platform_name(tag) for tag in tags])
     found = ".".join(map(str, sys.version_info[:2]))
@@ -80,7 +80,7 @@ def refuse_python(running: str) -> NoReturn:
 
 
 def cache_folders() -> Iterator[str]:
-    """Yields the folders to unpack into, in order of preference: SHIV_ROOT, systemd's, the user's cache folder."""
+    """Yield the folders to unpack into, in order of preference: SHIV_ROOT, systemd's, the user's cache folder."""
     yield os.environ.get("SHIV_ROOT", "")
     yield os.environ.get("CACHE_DIRECTORY", "").split(":")[0]
     if os.environ.get("XDG_CACHE_HOME"):
@@ -89,7 +89,7 @@ def cache_folders() -> Iterator[str]:
 
 
 def claim(place: Path, name: str) -> None:
-    """Creates the folder, and holds a shared lock on this build in it until the last process of this start has ended.
+    """Create the folder, and hold a shared lock on this build in it until the last process of this start has ended.
 
     Unpacked files are executed, so the folder must belong to this user, not be writable by others, and allow execution.
     """
@@ -104,7 +104,7 @@ def claim(place: Path, name: str) -> None:
 
 
 def remove_other_builds(place: Path, name: str) -> None:
-    """Deletes unpacked older builds that no running process has locked.
+    """Delete unpacked older builds that no running process has locked.
 
     The folder may be shared with other programs: only builds with a lock file are deleted. The empty lock files stay,
     since deleting one would race with a process that is about to lock it.
@@ -132,7 +132,7 @@ def select_files(archive: "ZipFile", running: str) -> None:
 
 
 def unpack(place: Path, name: str, running: str) -> None:
-    """Unpacks the archive at the first start. Exits if that fails."""
+    """Unpack the archive at the first start. Exits if that fails."""
     from zipfile import ZipFile
 
     from _bootstrap import extract_site_packages
@@ -147,13 +147,13 @@ def unpack(place: Path, name: str, running: str) -> None:
 
 
 def add_packages(folder: Path) -> None:
-    """Adds the unpacked packages to the module path, before those of the host, as shiv does."""
+    """Add the unpacked packages to the module path, before those of the host, as shiv does."""
     hosts = (place for place, path in enumerate(sys.path) if Path(path).name in ("site-packages", "dist-packages"))
     sys.path.insert(next(hosts, len(sys.path)), str(folder))
 
 
 def main() -> None:
-    """Checks the version, chooses a folder, unpacks at the first start, and runs the program."""
+    """Check the version, choose a folder, unpack at the first start, and run the program."""
     running = running_tag()
     if running not in BUILT_FOR.split():
         refuse_python(running)

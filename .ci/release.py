@@ -86,13 +86,13 @@ _REQUIREMENT = re.compile(
 
 
 def file_name(edition: str, version: str, target: Target) -> str:
-    """Returns the name of an executable, such as cx-service-0.2.0-cp311-linux-x86_64-glibc.pyz."""
+    """Return the name of an executable, such as cx-service-0.2.0-cp311-linux-x86_64-glibc.pyz."""
     system = SYSTEMS[target.system].format(MACHINES.get(target.machine, target.machine))
     return f"{edition}-{version}-cp{target.python.replace('.', '')}-{system}.pyz"
 
 
 def platform_tags(target: Target) -> list[str]:
-    """Returns the platforms of wheels for a host, best first (PEP 600, PEP 656)."""
+    """Return the platforms of wheels for a host, best first (PEP 600, PEP 656)."""
     if target.system == "darwin":
         return [MACOS]
     if target.system == "linux-musl":
@@ -102,7 +102,7 @@ def platform_tags(target: Target) -> list[str]:
 
 
 def requirements_of(lock: str, target: Target) -> str:
-    """Returns the requirements of a lock file whose markers hold on a host (PEP 508), without the markers."""
+    """Return the requirements of a lock file whose markers hold on a host (PEP 508), without the markers."""
     system = target.system.partition("-")[0]
     environment = {
         "implementation_name": "cpython",
@@ -122,14 +122,14 @@ def requirements_of(lock: str, target: Target) -> str:
 
 
 def compiler(version: str) -> str:
-    """Returns the path of a version of Python that runs. Exits if there is none."""
+    """Return the path of a version of Python that runs. Exits if there is none."""
     if path := hosts.interpreter(version):
         return path
     sys.exit(f"release: python{version} is missing; install it, or build for other versions: --python 3.11")
 
 
 def files_for(executable: Executable, target: Target, python: str, folder: Path) -> tuple[str, dict[str, bytes]]:
-    """Returns the identifier of the build, and the files of the executable for a host."""
+    """Return the identifier of the build, and the files of the executable for a host."""
     stage, lock = folder / "site-packages", folder / "requirements.txt"
     lock.write_text(requirements_of(executable.lock.read_text(encoding="utf-8"), target), encoding="utf-8")
     options = ["--implementation", "cp", "--python-version", target.python]
@@ -141,7 +141,7 @@ def files_for(executable: Executable, target: Target, python: str, folder: Path)
 
 
 def merged(files: Mapping[Target, Mapping[str, bytes]]) -> dict[str, bytes]:
-    """Returns the files of an executable for several hosts: each once, in the folder of the hosts that share it."""
+    """Return the files of an executable for several hosts: each once, in the folder of the hosts that share it."""
     found: dict[str, bytes] = {}
     for target, entries in files.items():
         python, platform = target.tag.split("-", 2)[:2], target.tag.split("-", 2)[2]
@@ -158,7 +158,7 @@ def merged(files: Mapping[Target, Mapping[str, bytes]]) -> dict[str, bytes]:
 
 
 def environment_of(entries: Mapping[str, bytes], build_id: str) -> bytes:
-    """Returns what shiv reads at the start, with another identifier of the build."""
+    """Return what shiv reads at the start, with another identifier of the build."""
     return json.dumps(json.loads(entries["environment.json"]) | {"build_id": build_id}).encode()
 
 
@@ -169,7 +169,7 @@ def write_merged(
     downloads: str = "",
     python: str = "/usr/bin/env python3",
 ) -> None:
-    """Writes an executable for several hosts from the identifier and the files of each."""
+    """Write an executable for several hosts from the identifier and the files of each."""
     build_id = hashlib.sha256("".join(identifier for identifier, _ in built.values()).encode()).hexdigest()
     environment = {"environment.json": environment_of(next(iter(built.values()))[1], build_id)}
     entries = merged({target: {**files, **environment} for target, (_, files) in built.items()})
@@ -179,7 +179,7 @@ def write_merged(
 
 
 def components(files: Iterable[Mapping[str, bytes]]) -> Iterator[dict[str, object]]:
-    """Yields the packages in some executables, for CycloneDX."""
+    """Yield the packages in some executables, for CycloneDX."""
     metadata = {
         name: content.decode()
         for entries in files
@@ -207,7 +207,7 @@ def components(files: Iterable[Mapping[str, bytes]]) -> Iterator[dict[str, objec
 
 
 def bill_of_materials(edition: str, version: str, files: Iterable[Mapping[str, bytes]]) -> bytes:
-    """Returns the packages in the executables of an edition as JSON (CycloneDX 1.6)."""
+    """Return the packages in the executables of an edition as JSON (CycloneDX 1.6)."""
     application = {"type": "application", "bom-ref": edition, "name": edition, "version": version}
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -221,7 +221,7 @@ def bill_of_materials(edition: str, version: str, files: Iterable[Mapping[str, b
 
 
 def licences(files: Iterable[Mapping[str, bytes]]) -> bytes:
-    """Returns the licences of everything in some executables, as text: each file once, with its name."""
+    """Return the licences of everything in some executables, as text: each file once, with its name."""
     texts: dict[str, bytes] = {}
     for entries in files:
         for name, content in entries.items():
@@ -232,7 +232,7 @@ def licences(files: Iterable[Mapping[str, bytes]]) -> bytes:
 
 
 def build_packages(folder: Path) -> None:
-    """Builds the sdist and the wheel for `pip install`, and checks their metadata."""
+    """Build the sdist and the wheel for `pip install`, and check their metadata."""
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary, "sources")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_SOURCES))
@@ -248,7 +248,7 @@ def build_packages(folder: Path) -> None:
 
 
 def rewrite_sdist(path: Path) -> None:
-    """Sorts the files of an sdist, and gives them the same time and owner, so that it is the same for all builds."""
+    """Sort the files of an sdist, and give them the same time and owner, so that it is the same for all builds."""
     seconds = int(deb.source_time().timestamp())
     with tarfile.open(path) as archive:
         files = {entry.name: (entry, archive.extractfile(entry)) for entry in archive}
@@ -265,7 +265,7 @@ def rewrite_sdist(path: Path) -> None:
 def build_debs(
     version: str, built: Mapping[Target, tuple[str, Mapping[str, bytes]]], notices: bytes, folder: Path
 ) -> None:
-    """Builds a Debian package for each machine of which the files for all versions of Python were built."""
+    """Build a Debian package for each machine of which the files for all versions of Python were built."""
     for machine, architecture in deb.ARCHITECTURES.items():
         files = {target: files for target, files in built.items() if target[1:] == (machine, "linux-gnu")}
         if len(files) < len(PYTHONS):
@@ -284,7 +284,7 @@ def build_debs(
 def build_images(
     version: str, built: Mapping[Target, tuple[str, Mapping[str, bytes]]], notices: bytes, folder: Path
 ) -> None:
-    """Builds a container image for each machine of which the files for the Python of the image were built."""
+    """Build a container image for each machine of which the files for the Python of the image were built."""
     for architecture, target in image.TARGETS.items():
         if target not in built:
             continue
@@ -297,7 +297,7 @@ def build_images(
 
 
 def too_large(folder: Path) -> list[str]:
-    """Returns the executables that exceed their limit, one line each."""
+    """Return the executables that exceed their limit, one line each."""
     found = []
     for file in sorted(folder.glob("*.pyz")):
         limit = LIMITS["cx-service-full" if "-full-" in file.name else "cx-service"]["-cp" not in file.name]
@@ -307,7 +307,7 @@ def too_large(folder: Path) -> list[str]:
 
 
 def build_edition(edition: str, version: str, targets: Iterable[Target], folder: Path) -> None:
-    """Builds the executables of an edition, the one for all of Linux, packages, images, and the bill of materials."""
+    """Build the executables of an edition, the one for all of Linux, packages, images, and the bill of materials."""
     executable = EDITIONS[edition]
     pythons = {target.python: compiler(target.python) for target in targets}
     built: dict[Target, tuple[str, dict[str, bytes]]] = {}
@@ -333,7 +333,7 @@ def build_edition(edition: str, version: str, targets: Iterable[Target], folder:
 
 
 def main() -> None:
-    """Builds a release, and starts what this host can start."""
+    """Build a release, and start what this host can start."""
     parser = argparse.ArgumentParser(description="Build the files of a release in dist/release.")
     parser.add_argument("--python", action="append", choices=PYTHONS, help="only for this version; repeatable")
     platforms = ["-".join(platform) for platform in PLATFORMS]
@@ -366,7 +366,7 @@ def main() -> None:
 
 
 def build_release(editions: Iterable[str], targets: Sequence[Target]) -> None:
-    """Builds all files, and replaces those of the last build."""
+    """Build all files, and replace those of the last build."""
     DEFAULT.path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "dist") as temporary:
         folder = Path(temporary, "release")
@@ -384,7 +384,7 @@ def build_release(editions: Iterable[str], targets: Sequence[Target]) -> None:
 
 
 def try_executables(editions: Iterable[str], tried_on: Iterable[hosts.Host]) -> Results:
-    """Tries the executables on all hosts, as many at a time as there are processors, and prints the results."""
+    """Try the executables on all hosts, as many at a time as there are processors, and print the results."""
     work = {
         (edition, host.target, name): [*host.command, str(FOLDER / name)]
         for edition in editions
@@ -401,7 +401,7 @@ def try_executables(editions: Iterable[str], tried_on: Iterable[hosts.Host]) -> 
 
 
 def write_table(results: Results, tried_on: Sequence[hosts.Host], trials: Iterable[Trial]) -> None:
-    """Writes what was tried on which host into docs/releases.md."""
+    """Write what was tried on which host into docs/releases.md."""
     how = {host.target: "passed, emulated" if host.is_emulated else "passed" for host in tried_on}
 
     def result(edition: str, target: Target, name: str) -> str:

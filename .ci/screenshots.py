@@ -22,7 +22,7 @@ CHAT = "/console/chats/b1695ed2-7632-51a7-afd1-b4ce71621874"  # in English: font
 
 
 def take(url: str, colours: str) -> Image.Image:
-    """The page of a chat, as an agent sees it."""
+    """Return a screenshot of a chat, as an agent sees it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = browser.new_page(viewport=SIZE, color_scheme=colours)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Failed(Exception):
 
 
 def png() -> bytes:
-    """Returns a picture of 8 × 8 grey pixels."""
+    """Return a picture of 8 × 8 grey pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -46,7 +46,7 @@ def png() -> bytes:
 
 
 def wait_for_address(process: "subprocess.Popen[str]") -> str:
-    """Returns the address that the service prints."""
+    """Return the address that the service prints."""
     assert process.stderr
     limit, output = time.monotonic() + SECONDS, ""
     while time.monotonic() < limit and process.poll() is None:
@@ -72,7 +72,7 @@ class Trial(NamedTuple):
         return "failed" if self.done[-1].startswith("FAILED") else "passed"
 
     def report(self) -> "Trial":
-        """Prints the trial."""
+        """Print the trial."""
         print(f"{self.file} on {self.where}: {', '.join(self.done)}", flush=True)
         return self
 
@@ -84,7 +84,7 @@ class Service:
         self.address, self.token = address, ""
 
     def call(self, method: str, path: str, body: object = None, content: bytes = b"", kind: str = "") -> Any:
-        """Returns the data of the response."""
+        """Return the data of the response."""
         headers = {"Content-Type": kind or "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -100,7 +100,7 @@ class Service:
 
 
 def ask_for_tool(service: Service) -> None:
-    """Asks a question, and waits until the bot asks for permission to use a tool."""
+    """Ask a question, and wait until the bot asks for permission to use a tool."""
     service.call("POST", f"/chats/{CHAT}/messages", {"content": {"text": QUESTION}})
     limit = time.monotonic() + SECONDS
     while time.monotonic() < limit:
@@ -112,7 +112,7 @@ def ask_for_tool(service: Service) -> None:
 
 
 def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    """Yields what was tried successfully. Raises an exception for what fails."""
+    """Yield what was tried successfully. Raises an exception for what fails."""
 
     def run(*arguments: str) -> str:
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=SECONDS)
@@ -162,7 +162,7 @@ def trials(command: list[str], folder: Path, environment: dict[str, str]) -> Ite
 
 
 def smoke(command: Sequence[str], data: Path | None = None) -> list[str]:
-    """Returns what was tried, in order; the last element is the error, if there is one.
+    """Return what was tried, in order; the last element is the error, if there is one.
 
     The data is in a temporary folder, or in `data`, which the command sees under this name.
     """
@@ -178,7 +178,7 @@ def smoke(command: Sequence[str], data: Path | None = None) -> list[str]:
 
 
 def main() -> None:
-    """Tries one executable."""
+    """Try one executable."""
     executable, *python = sys.argv[1:]
     done = smoke([*python, str(Path(executable).resolve())])
     print(", ".join(done))

@@ -8,13 +8,13 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(kind: str) -> Path:
-    """The folder `static` or `templates`."""
+    """Return the folder `static` or `templates`."""
     inside = _PACKAGE / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 
 
 def static_files() -> dict[str, Path]:
-    """The files that pages load, by their path below `/static/`. No other files are served."""
+    """Return the files that pages load, by their path below `/static/`. No other files are served."""
     root = folder("static")
     files = (file for file in root.rglob("*") if file.is_file() and file.suffix != ".gz")
     return {file.relative_to(root).as_posix(): file for file in files}
@@ -22,12 +22,12 @@ def static_files() -> dict[str, Path]:
 
 @functools.cache
 def compressed(file: Path) -> bytes:
-    """A static file, compressed with gzip: by the build of the executable, or in a checkout at its first request."""
+    """Return a static file, compressed with gzip by the build of the executable, in a checkout at its first request."""
     beside = file.with_name(f"{file.name}.gz")
     return beside.read_bytes() if beside.exists() else gzip.compress(file.read_bytes(), mtime=0)
 
 
 def media_type(file: Path) -> str:
-    """The media type of a static file, independent of the host's configuration; `text/plain` for unknown suffixes."""
+    """Return the media type of a static file, whatever the host's configuration; `text/plain` for unknown suffixes."""
     kinds = {".css": "text/css", ".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml"}
     return f"{kinds.get(file.suffix, 'text/plain')}; charset=utf-8"

@@ -71,7 +71,7 @@ class TokenStore:
         self.path = path or config_folder() / "client.json"
 
     def read(self) -> Stored:
-        """Returns the content of the file. Raises ClientError."""
+        """Return the content of the file. Raises ClientError."""
         try:
             content = json.loads(self.path.read_text("utf-8"))
             return {"install_id": str(content["install_id"]), "services": dict(content["services"])}
@@ -81,7 +81,7 @@ class TokenStore:
             raise ClientError(f"cannot read {self.path}: {error}") from None
 
     def write(self, content: Stored) -> None:
-        """Replaces the file atomically."""
+        """Replace the file atomically."""
         temporary = self.path.with_name(f"{self.path.name}.new")
         try:
             temporary.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ class TokenStore:
 
     @contextlib.contextmanager
     def update(self) -> Iterator[Stored]:
-        """Yields the content of the file, locked for other clients, and writes it at the end of the block."""
+        """Yield the content of the file, locked for other clients, and write it at the end of the block."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.path.parent, os.O_RDONLY)
@@ -110,7 +110,7 @@ class TokenStore:
 
 
 def config_folder() -> Path:
-    """Returns the configuration folder of this program on this platform."""
+    """Return the configuration folder of this program on this platform."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "cx-service"
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "cx-service"
@@ -123,7 +123,7 @@ class Service:
         self.url, self.token_store = url.rstrip("/"), token_store
 
     def call(self, method: str, path: str, body: object = None) -> JsonObject:
-        """Returns the envelope of a response below `/api/v1`. Refreshes expired tokens. Raises ClientError."""
+        """Return the envelope of a response below `/api/v1`. Refreshes expired tokens. Raises ClientError."""
         tokens = self.tokens()
         try:
             return self._call(method, path, body, tokens["access_token"])
@@ -133,7 +133,7 @@ class Service:
         return self._call(method, path, body, self.refresh(tokens))
 
     def refresh(self, expired: dict[str, str]) -> str:
-        """Returns an access token in place of an expired one, unless another client has refreshed it already."""
+        """Return an access token in place of an expired one, unless another client has refreshed it already."""
         with self.token_store.update() as content:
             tokens = self.tokens()
             if tokens["access_token"] == expired["access_token"]:
@@ -147,21 +147,21 @@ class Service:
         return send(method, f"{self.url}/api/v1{path}", content, headers)
 
     def tokens(self) -> dict[str, str]:
-        """Returns the stored tokens for this service. Raises NotSignedIn."""
+        """Return the stored tokens for this service. Raises NotSignedIn."""
         tokens = self.token_store.read()["services"].get(self.url)
         if not tokens:
             raise NotSignedIn(f"not signed in at {self.url}: run `cx-service client login --url {self.url}`")
         return dict(tokens)
 
     def store_tokens(self, tokens: dict[str, str]) -> None:
-        """Stores the tokens for this service, or deletes those stored if `tokens` is empty."""
+        """Store the tokens for this service, or delete those stored if `tokens` is empty."""
         with self.token_store.update() as content:
             content["services"].pop(self.url, None)
             if tokens:
                 content["services"][self.url] = tokens
 
     def request_tokens(self, form: dict[str, str]) -> dict[str, str]:
-        """Exchanges a code or a refresh token for tokens (RFC 6749, sections 4.1.3 and 6)."""
+        """Exchange a code or a refresh token for tokens (RFC 6749, sections 4.1.3 and 6)."""
         try:
             response = self._send_form(f"{self.url}/api/v1/auth/cli/token", form)
             return {name: response[name] for name in ("access_token", "refresh_token")}
@@ -175,7 +175,7 @@ class Service:
         return send("POST", url, content, {"Content-Type": "application/x-www-form-urlencoded"})
 
     def find_endpoint(self, name: str) -> str:
-        """Returns a URL of the metadata, which must belong to the same service (RFC 8414, section 3.3)."""
+        """Return a URL of the metadata, which must belong to the same service (RFC 8414, section 3.3)."""
         metadata = send("GET", f"{self.url}/.well-known/oauth-authorization-server")
         issuer, page = (str(metadata.get(member)) for member in ("issuer", name))
         if issuer != self.url:
@@ -183,13 +183,13 @@ class Service:
         return self._own(page)
 
     def _own(self, page: str) -> str:
-        """Returns a URL of the service. Raises ClientError for one of another site."""
+        """Return a URL of the service. Raises ClientError for one of another site."""
         if not page.startswith(f"{self.url}/") or not re.fullmatch(r"[!-~]+", page):
             raise ClientError(f"the service at {self.url} has its sign-in page on another site: {page}")
         return page
 
     def log_in(self, scope: str, show: Callable[[str], None], *, timeout: float) -> None:
-        """Signs in through a browser on this computer, and stores the tokens. `show` receives the URL to open."""
+        """Sign in through a browser on this computer, and store the tokens. `show` receives the URL to open."""
         address = self.find_endpoint("authorization_endpoint")
         with self.token_store.update() as content:  # also checks that the file can be written
             install_id = content["install_id"]
@@ -219,7 +219,7 @@ class Service:
             self.store_tokens(self.request_tokens({**form, "code_verifier": verifier}))
 
     def log_in_on_another_device(self, scope: str, show: Callable[[str, str], None], *, timeout: float) -> None:
-        """Signs in through a browser on any device (RFC 8628), and stores the tokens.
+        """Sign in through a browser on any device (RFC 8628), and store the tokens.
 
         `show` receives the URL to open, and the code to enter there.
         """
@@ -238,7 +238,7 @@ class Service:
         self.store_tokens(self._poll(device_code, interval, min(timeout, lifetime, 1e6)))
 
     def _poll(self, device_code: str, interval: float, seconds: float) -> dict[str, str]:
-        """Returns the tokens once the user has approved the request. Raises ClientError."""
+        """Return the tokens once the user has approved the request. Raises ClientError."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(min(interval, max(0.0, deadline - time.monotonic())))
@@ -252,7 +252,7 @@ class Service:
         raise ClientError(f"the sign-in was not approved within {seconds:.0f} seconds")
 
     def log_out(self) -> None:
-        """Deletes the tokens, and ends the login session. Raises ClientError if the service did not end it."""
+        """Delete the tokens, and end the login session. Raises ClientError if the service did not end it."""
         try:
             self.call("POST", "/auth/logout")
         except NotSignedIn:
@@ -281,7 +281,7 @@ class CallbackListener:
         self.server.server_close()
 
     def wait(self, seconds: float, state: str) -> dict[str, str]:
-        """Returns the query of the redirect with this state; other requests are ignored. Raises ClientError."""
+        """Return the query of the redirect with this state; other requests are ignored. Raises ClientError."""
         deadline = time.monotonic() + min(seconds, 1e6)
         with contextlib.suppress(queue.Empty):
             while True:
@@ -302,7 +302,7 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__((host, 0), _Handler)
 
     def handle_error(self, *_: object) -> None:
-        """Ignores closed connections."""
+        """Ignore closed connections."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -322,11 +322,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.server.results.put(dict(urllib.parse.parse_qsl(query)))
 
     def log_message(self, *_: object) -> None:
-        """Logs nothing, since the query contains a code."""
+        """Log nothing, since the query contains a code."""
 
 
 def send(method: str, url: str, content: bytes | None = None, headers: dict[str, str] | None = None) -> JsonObject:
-    """Returns the JSON of a response. Redirects are not followed.
+    """Return the JSON of a response. Redirects are not followed.
 
     Raises ErrorResponse for an error status, ClientError if there is no valid response.
     """
@@ -349,7 +349,7 @@ def send(method: str, url: str, content: bytes | None = None, headers: dict[str,
 
 
 def _read_error(raw: bytes) -> tuple[str, str]:
-    """Returns the code of OAuth and the message of an error response; empty if it has neither form of this service."""
+    """Return the code of OAuth and the message of an error response; empty if it has neither form of this service."""
     try:
         content = dict(json.loads(raw))
         if isinstance(content["error"], str):

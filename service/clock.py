@@ -47,17 +47,17 @@ _sequence = itertools.count(secrets.randbits(79))
 
 
 def host_time() -> int:
-    """The time of the host's clock in milliseconds. Tests replace it."""
+    """Return the time of the host's clock in milliseconds. Tests replace it."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_time() -> int:
-    """Nanoseconds of a clock that cannot be set, the same in all processes of a host. Tests replace it."""
+    """Return the nanoseconds of a clock that cannot be set, the same in all processes of a host. Tests replace it."""
     return time.monotonic_ns()
 
 
 def now() -> int:
-    """The current time in milliseconds, never earlier than a time that was returned before."""
+    """Return the current time in milliseconds, never earlier than a time that was returned before."""
     return advance_to(host_time() + _offset)
 
 
@@ -89,7 +89,7 @@ def reset() -> None:
 
 
 def timestamp(milliseconds: int | None = None) -> str:
-    """An RFC 3339 timestamp in UTC with three decimals: `2026-11-20T10:00:00.000Z`; by default of the current time."""
+    """Return an RFC 3339 timestamp in UTC with three decimals, `2026-11-20T10:00:00.000Z`; by default of now."""
     seconds, thousandths = divmod(now() if milliseconds is None else milliseconds, 1000)
     return f"{_second(seconds)}.{thousandths:03}Z"
 
@@ -101,12 +101,12 @@ def _second(seconds: int) -> str:
 
 
 def milliseconds(stamp: str) -> int:
-    """The milliseconds since 1970 of a timestamp that `timestamp` or `read_timestamp` returned."""
+    """Return the milliseconds since 1970 of a timestamp that `timestamp` or `read_timestamp` returned."""
     return (datetime.fromisoformat(stamp) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def read_timestamp(text: str, *, bare_date: str = "") -> str:
-    """An RFC 3339 date-time in the form of `timestamp`; digits beyond milliseconds are truncated.
+    """Return an RFC 3339 date-time in the form of `timestamp`; digits beyond milliseconds are truncated.
 
     With `bare_date`, two more forms of ISO 8601 are accepted: a time without an offset, which is UTC, and a date, which
     is the "start" or "end" of that day. A space in place of the plus sign of the offset is read as a plus sign,
@@ -141,19 +141,19 @@ def _is_date(text: str) -> bool:
 
 
 def uuid() -> str:
-    """A new random UUID (RFC 9562, version 4)."""
+    """Return a new random UUID (RFC 9562, version 4)."""
     return str(uuid_module.uuid4())
 
 
 def read_uuid(text: str) -> str:
-    """A hyphenated UUID in lower case. Raises ValueError for other notations."""
+    """Return a hyphenated UUID in lower case. Raises ValueError for other notations."""
     if not _UUID.fullmatch(text):
         raise ValueError("expected a UUID")
     return text.lower()
 
 
 def ulid(at: int | None = None, *, after: str = "") -> str:
-    """A new ULID with the time `at` (default: now), greater than all others made here for that time, and than `after`.
+    """Return a new ULID with the time `at` (default: now), greater than all others made here for it, and than `after`.
 
     Callers may alternate between values of `at`, so these ULIDs end in a number from one increasing sequence. If
     `after` is in the future, the result is greater by a large random number, because other processes may count on from
@@ -175,24 +175,27 @@ def ulid(at: int | None = None, *, after: str = "") -> str:
 
 
 def first_ulid(at: int) -> str:
-    """The smallest ULID with a time in milliseconds."""
+    """Return the smallest ULID with a time in milliseconds."""
     return ulid_of(at << 80)
 
 
 def ulid_of(number: int) -> str:
-    """The ULID with a number of 128 bits: the time in milliseconds, then 80 bits. Raises OverflowError for others."""
+    """Return the ULID with a number of 128 bits: the time in milliseconds, then 80 bits.
+
+    Raises OverflowError for others.
+    """
     if number >> 128:
         raise OverflowError("not a number of 128 bits")
     return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -1, -5)])
 
 
 def ulid_number(text: str) -> int:
-    """The number of a ULID that `ulid_of` or `read_ulid` returned."""
+    """Return the number of a ULID that `ulid_of` or `read_ulid` returned."""
     return int(text.translate(_BASE_32), 32)
 
 
 def read_ulid(text: str) -> str:
-    """A ULID in upper case. Raises ValueError for other notations."""
+    """Return a ULID in upper case. Raises ValueError for other notations."""
     upper = text.upper()
     if not text.isascii() or not _ULID.fullmatch(upper):
         raise ValueError("expected a ULID")
@@ -200,5 +203,5 @@ def read_ulid(text: str) -> str:
 
 
 def ulid_time(text: str) -> int:
-    """The time of a ULID in milliseconds since 1970."""
+    """Return the time of a ULID in milliseconds since 1970."""
     return int(read_ulid(text)[:10].translate(_BASE_32), 32)

@@ -9,14 +9,14 @@ _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def clean(text: str) -> str:
-    """The text in one line, with a space in place of each character that cannot be printed."""
+    """Return the text in one line, with a space in place of each character that cannot be printed."""
     if text.isprintable():
         return text
     return "".join(" " if _is_unprintable(character) else character for character in text)
 
 
 def escape(text: str) -> str:
-    """The text with JSON's escape in place of each character that cannot be printed. JSON keeps its meaning."""
+    """Return the text with JSON's escape in place of each character that cannot be printed. JSON keeps its meaning."""
     return "".join(json.dumps(character)[1:-1] if _is_unprintable(character) else character for character in text)
 
 

@@ -73,11 +73,14 @@ class Column(peewee.Field):
             self.wire, self.accepts = self.wire | None, self.accepts | None
 
     def to_stored(self, value: SqlValue) -> SqlValue:
-        """The stored form of a value from a request or import. Raises ValueError with the reason if it is invalid."""
+        """Return the stored form of a value from a request or import.
+
+        Raises ValueError with the reason if it is invalid.
+        """
         return value
 
     def json(self) -> tuple[str, str]:
-        """A template of the column's JSON text, and the SQL, never NULL, of the value for its `%s`."""
+        """Return a template of the column's JSON text, and the SQL, never NULL, of the value for its `%s`."""
         return ("%s", f"coalesce('\"' || {self.sql} || '\"', 'null')") if self.null else ('"%s"', self.sql)
 
     @property
@@ -159,7 +162,7 @@ class UlidIdentifier(Column):
 
 
 def reference(table: str, *, null: bool = False, **options: FieldOption) -> Identifier:
-    """A foreign key to `table`, checked at the end of the transaction: rows can be inserted in any order."""
+    """Return a foreign key to `table`, checked at the end of the transaction: rows can be inserted in any order."""
     constraint = peewee.SQL(f'REFERENCES "{table}" ("id") DEFERRABLE INITIALLY DEFERRED')
     return Identifier(null=null, constraints=[constraint], refers_to=table, **options)
 
@@ -318,12 +321,12 @@ class ActiveFlag(TimestampFlag):
 
 
 def compact_json(value: object) -> str:
-    """JSON text without spaces, and without escapes of characters other than those that JSON requires."""
+    """Return JSON text without spaces, and without escapes of characters other than those that JSON requires."""
     return _compact.encode(value)
 
 
 def as_bytes(value: JsonValue) -> list[int]:
-    """The wire form of a JSON value: its UTF-8 bytes as integers. A list of integers is returned unchanged.
+    """Return the wire form of a JSON value: its UTF-8 bytes as integers. A list of integers is returned unchanged.
 
     Raises ValueError for integers beyond 64 bits.
     """
@@ -335,13 +338,13 @@ def as_bytes(value: JsonValue) -> list[int]:
 
 
 def primary_key(model: type[peewee.Model]) -> Column:
-    """The primary key of a table whose key is one column."""
+    """Return the primary key of a table whose key is one column."""
     column: Column = vars(model._meta)["primary_key"]
     return column
 
 
 def members(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> dict[str, Column | TimestampFlag]:
-    """The visible columns and flags of a table by name, in the order of declaration.
+    """Return the visible columns and flags of a table by name, in the order of declaration.
 
     With `own` also those for the owner of a row, with `export` also those for exports.
     """
@@ -352,7 +355,7 @@ def members(model: type[peewee.Model], *, own: bool = False, export: bool = Fals
 
 
 def row_template(model: type[peewee.Model], *, own: bool = False, export: bool = False) -> tuple[str, list[str]]:
-    """A template of a row as a JSON object, and the SQL of the values for each `%s` in it."""
+    """Return a template of a row as a JSON object, and the SQL of the values for each `%s` in it."""
     rendered = {name: column.json() for name, column in members(model, own=own, export=export).items()}
     template = ",".join(f'"{name}":{value_template}' for name, (value_template, _) in rendered.items())
     return f"{{{template}}}", [value for _, value in rendered.values()]

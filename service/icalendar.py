@@ -35,7 +35,7 @@ EMPTY = (
 
 
 def calendar(events: Iterable[JsonObject]) -> bytes:
-    """A calendar of events, given with the members of the API's resource."""
+    """Return a calendar of events, given with the members of the API's resource."""
     lines = (line for event in events for line in _event(event))
     first = next(lines, None)
     output = bytearray()  # a list of the lines of a large calendar would take many times its size
@@ -72,18 +72,21 @@ def _event(event: JsonObject) -> Iterator[str]:
 
 
 def date_time(timestamp: str) -> str:
-    """A timestamp as DATE-TIME in UTC; fractions of a second are truncated (section 3.3.5)."""
+    """Return a timestamp as DATE-TIME in UTC; fractions of a second are truncated (section 3.3.5)."""
     return f"{timestamp[:19].replace('-', '').replace(':', '')}Z"
 
 
 def escape(text: str) -> str:
-    r"""A text as a TEXT value (section 3.3.11). Characters that some programs read as a line break become `\n`."""
+    r"""Return a text as a TEXT value (section 3.3.11).
+
+    Characters that some programs read as a line break become `\n`.
+    """
     escaped = re.sub(r"([\\;,])", r"\\\1", text)
     return r"\n".join(_NOT_IN_TEXT.sub("", line) for line in escaped.splitlines())
 
 
 def fold(line: str) -> bytes:
-    """A line, folded into parts of at most 75 octets that do not split a character (section 3.1)."""
+    """Return a line, folded into parts of at most 75 octets that do not split a character (section 3.1)."""
     raw = line.encode()
     parts, start, size = [], 0, MAX_LINE_BYTES
     while len(raw) - start > size:

@@ -23,7 +23,7 @@ def raise_error() -> None:
 
 
 def raises_error() -> bool:
-    """Whether an interrupt raises KeyboardInterrupt."""
+    """Return whether an interrupt raises KeyboardInterrupt."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

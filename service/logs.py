@@ -32,7 +32,7 @@ class LogEvent(Struct):
     """
 
     def summary(self) -> str:
-        """The message in the JSON form, which has the members as well."""
+        """Return the message in the JSON form, which has the members as well."""
         return str(self)
 
 
@@ -47,7 +47,7 @@ class _Formatter(logging.Formatter):
     _last_second = (-1, "")  # the second that was formatted last, and its text
 
     def time(self, record: logging.LogRecord) -> str:
-        """The time of the record by the host's clock: RFC 3339 in UTC, with milliseconds."""
+        """Return the time of the record by the host's clock: RFC 3339 in UTC, with milliseconds."""
         second = int(record.created)
         last = self._last_second
         if last[0] != second:
@@ -170,5 +170,5 @@ def _printable(text: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot encode."""
+    """Return the text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()

@@ -87,7 +87,7 @@ class SharedMetrics:
     # Slots. A slot is chosen before the fork; after it, both processes record that it is in use.
 
     def free_slot(self) -> int:
-        """The number of a slot that no worker uses."""
+        """Return the number of a slot that no worker uses."""
         return next(slot for slot in range(1, self.slots) if not self._cells[slot * SLOT_SIZE + PROCESS])
 
     def worker_started(self, slot: int, process: int) -> None:
@@ -150,11 +150,11 @@ class SharedMetrics:
     # Reading.
 
     def total(self, cell: int) -> float:
-        """A cell, summed over all slots."""
+        """Return a cell, summed over all slots."""
         return float(sum(self._cells[cell::SLOT_SIZE]))
 
     def traffic(self) -> Traffic:
-        """The counters and gauges of all processes in short."""
+        """Return the counters and gauges of all processes in short."""
         rows, columns = self._rows.values(), [self._columns[status] for status in (500, 503)]
         buckets = tuple(self.total(DURATIONS + place) for place in range(len(BUCKETS) + 1))
         errors = sum(self.total(row + column) for row in rows for column in columns)
@@ -162,12 +162,12 @@ class SharedMetrics:
         return Traffic(sum(buckets), errors, seconds, buckets, self.total(CONNECTIONS), self.total(QUEUED))
 
     def usages(self) -> "dict[int, Usage]":
-        """The resources that each process uses, by slot; empty where the system does not report them."""
+        """Return the resources that each process uses, by slot; empty where the system does not report them."""
         processes = {slot: int(self._cells[slot * SLOT_SIZE + PROCESS]) for slot in range(self.slots)}
         return {slot: usage for slot, process in processes.items() if (usage := process_usage(process))}
 
     def families(self, declared: Iterable[tuple[str, Collection[int]]]) -> Iterator[Family]:
-        """All metrics. The statuses that are `declared` for an operation are included while their count is 0."""
+        """Return all metrics. The statuses that are `declared` for an operation are included while their count is 0."""
         initial = {(name, status) for name, statuses in declared for status in (*statuses, 500, 503)}
         requests, seconds = [], []
         for name, row in self._rows.items():
@@ -208,7 +208,7 @@ class SharedMetrics:
         yield Family("cx_assistant_refused_total", "counter", help, [Sample(self.total(ASSISTANT_REFUSED))])
 
     def _histogram(self, name: str, help: str, first: int, bounds: Sequence[float], seconds: float) -> Family:
-        """A histogram whose buckets are the cells from `first` on."""
+        """Return a histogram whose buckets are the cells from `first` on."""
         samples, below = [], 0.0
         for place, bound in enumerate((*bounds, "+Inf")):
             below += self.total(first + place)
@@ -217,7 +217,7 @@ class SharedMetrics:
         return Family(name, "histogram", help, samples)
 
     def _processes(self) -> Iterator[Family]:
-        """Figures of the kernel for each process, where available, under the names that all client libraries use."""
+        """Return the kernel's figures of each process, where available, under the names of all client libraries."""
         usages = self.usages()
         yield Family(
             "process_start_time_seconds",
@@ -253,7 +253,7 @@ class Usage(NamedTuple):
 
 
 def process_usage(process: int) -> Usage | None:
-    """The resources of a process by /proc (see proc(5)); None without such a process, or on other systems."""
+    """Return the resources of a process by /proc (see proc(5)); None without such a process, or on other systems."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()  # from field 3, the state, on
         descriptors = sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
@@ -264,14 +264,14 @@ def process_usage(process: int) -> Usage | None:
 
 
 def build_info(**labels: object) -> Family:
-    """The version of the service and of Python, as labels."""
+    """Return the version of the service and of Python, as labels."""
     return Family(
         "cx_build_info", "gauge", "Versions; always 1.", [Sample(1, {**labels, "python": platform.python_version()})]
     )
 
 
 def render(families: Iterable[Family]) -> str:
-    """The text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats)."""
+    """Return the text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats)."""
     lines = []
     for name, kind, help, samples in families:
         lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]

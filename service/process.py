@@ -85,7 +85,7 @@ def _open_streams() -> None:
 
 
 def _text(raw: io.FileIO, original: TextIO | None, errors: str, line_buffering: bool) -> TextIO:
-    """A text stream with the encoding that Python has chosen for this environment."""
+    """Return a text stream with the encoding that Python has chosen for this environment."""
     encoding, errors = (original.encoding, original.errors or errors) if original else ("utf-8", errors)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=line_buffering)
 

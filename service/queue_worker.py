@@ -41,7 +41,7 @@ class QueueWorker(Generic[Task]):
         raise NotImplementedError
 
     def is_done(self) -> bool:
-        """Whether no further task can arrive."""
+        """Return whether no further task can arrive."""
         return False
 
     def run(self) -> None:

@@ -38,12 +38,12 @@ MAX_MCP_NAME = 64  # characters
 
 
 def by_demo(text: str) -> str:
-    """Raises ValueError: the setting is for demos only."""
+    """Raise ValueError: the setting is for demos only."""
     raise ValueError("unset: `serve --demo` sets it")
 
 
 def site(text: str) -> str:
-    """The origin of a web site, as browsers send it: in lower case, without path and default port.
+    """Return the origin of a web site, as browsers send it: in lower case, without path and default port.
 
     Raises ValueError with the expected form, but without the text, which may contain a password.
     """
@@ -72,7 +72,7 @@ class ListenAddress(NamedTuple):
 
 
 def listen_address(text: str) -> str:
-    """The text of an address to listen on. Raises ValueError with the expected form for any other text."""
+    """Return the text of an address to listen on. Raises ValueError with the expected form for any other text."""
     match = _LISTEN.fullmatch(text)
     if not match or int(match[4] or 0) > 65535 or "\0" in text:
         raise ValueError(
@@ -82,21 +82,21 @@ def listen_address(text: str) -> str:
 
 
 def file_mode(text: str) -> str:
-    """The mode of a file in three octal digits. Raises ValueError with the expected form for any other text."""
+    """Return the mode of a file in three octal digits. Raises ValueError with the expected form for any other text."""
     if not re.fullmatch("0?[0-7]{3}", text, re.ASCII):
         raise ValueError("three octal digits, such as 660")
     return text
 
 
 def colour(text: str) -> str:
-    """A colour as in HTML, in lower case. Raises ValueError with the expected form for any other text."""
+    """Return a colour as in HTML, in lower case. Raises ValueError with the expected form for any other text."""
     if not re.fullmatch("#[0-9a-f]{6}", text.lower(), re.ASCII):
         raise ValueError("a colour such as #0b6e5f")
     return text.lower()
 
 
 def short_text(text: str) -> str:
-    """A text for display, without surrounding white space. Raises ValueError with the expected form."""
+    """Return a text for display, without surrounding white space. Raises ValueError with the expected form."""
     text = text.strip()
     if len(text) > MAX_TEXT or not text.isprintable():
         raise ValueError(f"a text of at most {MAX_TEXT} characters in one line")
@@ -104,7 +104,7 @@ def short_text(text: str) -> str:
 
 
 def smtp_url(text: str) -> str:
-    """The URL of an SMTP server. Raises ValueError with the expected form, but without the text."""
+    """Return the URL of an SMTP server. Raises ValueError with the expected form, but without the text."""
     match = _SMTP.fullmatch(text)
     try:
         if not match or int(match[3] or 0) > 65535 or not text.isascii() or not text.isprintable():
@@ -120,14 +120,14 @@ def smtp_url(text: str) -> str:
 
 
 def mailbox(text: str) -> str:
-    """An e-mail address with or without a name. Raises ValueError with the expected form for any other text."""
+    """Return an e-mail address with or without a name. Raises ValueError with the expected form for any other text."""
     if not _MAILBOX.fullmatch(text) or not text.isprintable():
         raise ValueError("an e-mail address, or a name and one, such as Support <support@chat.example>")
     return text
 
 
 def mcp_servers(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """The names and URLs of MCP servers. Raises ValueError with the expected form, but without the text."""
+    """Return the names and URLs of MCP servers. Raises ValueError with the expected form, but without the text."""
     matches = [_MCP.fullmatch(entry) for entry in entries]
     names = [match[1] if match else "" for match in matches]
     if not all(names) or max(map(len, names)) > MAX_MCP_NAME:
@@ -141,12 +141,12 @@ def mcp_servers(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def mcp_token_variable(name: str) -> str:
-    """The variable with the token of an MCP server."""
+    """Return the variable with the token of an MCP server."""
     return variable("_".join(("mcp", re.sub("[.-]", "_", name), "token")))
 
 
 def split_mailbox(text: str) -> tuple[str, str]:
-    """The name and the address of a mailbox."""
+    """Return the name and the address of a mailbox."""
     name, _, address = text.rpartition("<")
     return name.strip(), address.rstrip(">")
 
@@ -303,12 +303,15 @@ class Found(NamedTuple):
 
 
 def read_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of this run. Raises ValueError with a message for a flag, variable or file that is invalid."""
+    """Return the settings of this run.
+
+    Raises ValueError with a message for a flag, variable or file that is invalid.
+    """
     return Settings(**{name: found.value for name, found in find_settings(flags, environ).items()})
 
 
 def find_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> dict[str, Found]:
-    """The value and the source of every setting of this run, by name. Raises ValueError, as `read_settings`."""
+    """Return the value and the source of every setting of this run, by name. Raises ValueError, as `read_settings`."""
     settings = {}
     for setting in dataclasses.fields(Settings):
         found = _find(setting, getattr(flags, DESTINATION.format(setting.name), None), environ)
@@ -323,7 +326,7 @@ def find_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.env
 
 
 def exposed_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """The files of secrets that all users of this host can read."""
+    """Return the files of secrets that all users of this host can read."""
     named = [environ.get(file_variable(setting.name), "") for setting in dataclasses.fields(Settings)]
     named += [environ[name] for name in filter(_MCP_TOKEN_FILE.fullmatch, environ)]
     paths = [Path(name) for name in named if name]
@@ -331,7 +334,7 @@ def exposed_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def shown_value(setting: "dataclasses.Field[object]", value: SettingValue) -> SettingValue:
-    """The value of a setting without secrets, for display."""
+    """Return the value of a setting without secrets, for display."""
     if not value or not is_secret(setting):
         return value
     url = _URL.fullmatch(value) if setting.metadata.get("may_hold_password") else None
@@ -343,27 +346,27 @@ def shown_value(setting: "dataclasses.Field[object]", value: SettingValue) -> Se
 
 
 def is_secret(setting: "dataclasses.Field[object]") -> bool:
-    """Whether a setting is or may hold a secret."""
+    """Return whether a setting is or may hold a secret."""
     return bool(setting.metadata.keys() & {"secret", "may_hold_password"})
 
 
 def flag_of(name: str) -> str:
-    """The flag of a setting."""
+    """Return the flag of a setting."""
     return f"--{name.replace('_', '-')}"
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return f"CX_{name.upper()}"
 
 
 def file_variable(name: str) -> str:
-    """The environment variable with the path of the file that holds a secret."""
+    """Return the environment variable with the path of the file that holds a secret."""
     return f"{variable(name)}_FILE"
 
 
 def shown_default(setting: "dataclasses.Field[object]") -> str:
-    """The default, for display."""
+    """Return the default, for display."""
     return {"": "unset", "()": "none", "False": "off"}.get(str(setting.default), str(setting.default))
 
 
@@ -380,7 +383,9 @@ def _find(setting: "dataclasses.Field[SettingValue]", flag: SettingValue, enviro
 
 
 def find_secret(name: str, environ: Mapping[str, str] = os.environ) -> Found:
-    """The secret in a variable, or in the file that its `_FILE` variable names; empty without both. Raises ValueError.
+    """Return the secret in a variable, or in the file that its `_FILE` variable names; empty without both.
+
+    Raises ValueError.
 
     For the secrets of settings, and for those of which there is one for each value of a setting.
     """
@@ -393,7 +398,7 @@ def find_secret(name: str, environ: Mapping[str, str] = os.environ) -> Found:
 
 
 def _read_secret(name: str, path: Path) -> str:
-    """The line of text in the file of a secret. Errors do not show it."""
+    """Return the line of text in the file of a secret. Errors do not show it."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_SECRET + 1)

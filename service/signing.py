@@ -22,12 +22,12 @@ _cached_keys: tuple[str, ...] = ()
 
 
 def sign(purpose: str, value: list[object]) -> str:
-    """A URL-safe signed text with `value`, which is not encrypted. It is valid for the same purpose only."""
+    """Return a URL-safe signed text with `value`, which is not encrypted. It is valid for the same purpose only."""
     return _sign(purpose, _keys(), msgspec.json.encode(value))
 
 
 def verify(purpose: str, text: str) -> list[JsonValue]:
-    """The value of a signed text. Raises ValueError if the text is not valid for the purpose."""
+    """Return the value of a signed text. Raises ValueError if the text is not valid for the purpose."""
     try:
         try:
             return list(_read(purpose, _keys(), text))
@@ -39,7 +39,7 @@ def verify(purpose: str, text: str) -> list[JsonValue]:
 
 
 def pseudonym(purpose: str, *values: str) -> str:
-    """A text that stands for some values: always the same, and only the keys can derive it.
+    """Return a text that stands for some values: always the same, and only the keys can derive it.
 
     Made with the oldest key, so that it stays the same when a key is added.
     """
@@ -55,13 +55,13 @@ def forget_keys() -> None:
 
 @functools.lru_cache(maxsize=128)
 def _sign(purpose: str, keys: tuple[str, ...], value: bytes) -> str:
-    """Cached, because repeated requests for a page return the same cursor."""
+    """Return the signed text. Cached, because repeated requests for a page return the same cursor."""
     return _signer(purpose, keys).sign(base64_encode(value)).decode()
 
 
 @functools.lru_cache(maxsize=1024)
 def _read(purpose: str, keys: tuple[str, ...], text: str) -> tuple[JsonValue, ...]:
-    """The value of a signed text. Cached, because many requests have the same token."""
+    """Return the value of a signed text. Cached, because many requests have the same token."""
     value = _serializer(purpose, keys).loads(text)
     signature = text.rpartition(".")[2]
     # Several Base64 texts decode to the same bytes; only the canonical one is accepted.
@@ -71,7 +71,7 @@ def _read(purpose: str, keys: tuple[str, ...], text: str) -> tuple[JsonValue, ..
 
 
 def _keys(max_age: float = KEY_LIFETIME) -> tuple[str, ...]:
-    """All keys, loaded again by one thread if the latest load for this reason is older than `max_age` seconds."""
+    """Return all keys, loaded again by one thread if the latest load for this reason is older than `max_age` s."""
     global _cached_keys
     if _must_load(max_age):
         with _loading:
@@ -89,13 +89,13 @@ def _must_load(max_age: float) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _signer(purpose: str, keys: tuple[str, ...]) -> Signer:
-    """Signs without compression, because values are short. Compressed texts of earlier versions are still read."""
+    """Sign without compression, because values are short. Compressed texts of earlier versions are still read."""
     return _serializer(purpose, keys).make_signer()
 
 
 @functools.lru_cache(maxsize=256)
 def _serializer(purpose: str, keys: tuple[str, ...]) -> URLSafeSerializer:
-    """Verifies texts for a purpose. Its keys are derived once, rather than, as by default, for each text."""
+    """Verify texts for a purpose. Its keys are derived once, rather than, as by default, for each text."""
     salt = f"cx.{purpose}.v1"
     derived = [hmac.digest(key.encode(), salt.encode(), hashlib.sha256) for key in keys]
     return URLSafeSerializer(derived, salt, signer_kwargs={"key_derivation": "none", "digest_method": hashlib.sha256})

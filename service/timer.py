@@ -31,7 +31,7 @@ TASKS: Tasks = (
 
 @contextmanager
 def timer_thread(stop: threading.Event, tasks: Tasks) -> Iterator[None]:
-    """Runs the thread until the end of the block, then waits for it for a short time."""
+    """Run the thread until the end of the block, then waits for it for a short time."""
     thread = threading.Thread(target=run, args=(stop, tasks), name="timer-0", daemon=True)
     thread.start()
     try:
@@ -42,7 +42,7 @@ def timer_thread(stop: threading.Event, tasks: Tasks) -> Iterator[None]:
 
 
 def run(stop: threading.Event, tasks: Tasks) -> None:
-    """Does what is due, at intervals, until `stop` is set."""
+    """Do what is due, at intervals, until `stop` is set."""
     while not stop.wait(INTERVAL):
         for task in tasks:
             try:

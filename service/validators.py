@@ -43,14 +43,14 @@ _LANGUAGE_TAG = re.compile(
 
 
 def slug(text: str) -> str:
-    """A name for programs: ASCII letters, digits, `_` and `-`, beginning with a letter or digit."""
+    """Return a name for programs: ASCII letters, digits, `_` and `-`, beginning with a letter or digit."""
     if not _SLUG.fullmatch(text):
         raise ValueError("expected a word of letters, digits, _ and -")
     return text
 
 
 def identifier(text: str) -> str:
-    """An identifier of any system. A UUID is returned in lower case, as those of users and bots are stored."""
+    """Return an identifier of any system. A UUID is returned in lower case, as those of users and bots are stored."""
     try:
         return clock.read_uuid(text)
     except ValueError:
@@ -58,12 +58,12 @@ def identifier(text: str) -> str:
 
 
 def fold_email(text: str) -> str:
-    """The form in which e-mail addresses are stored and compared."""
+    """Return the form in which e-mail addresses are stored and compared."""
     return text.strip().casefold()
 
 
 def email_address(text: str) -> str:
-    """An e-mail address in its stored form: text before and after one @, at most 254 characters, no spaces."""
+    """Return an e-mail address in its stored form: text before and after one @, at most 254 characters, no spaces."""
     folded = fold_email(text)
     if len(folded) > MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(folded) or not folded.isprintable():
         raise ValueError("expected an e-mail address such as ada@example.com")
@@ -71,7 +71,7 @@ def email_address(text: str) -> str:
 
 
 def language_tag(text: str) -> str:
-    """A well-formed language tag (BCP 47; RFC 5646, section 2.1), with its case unchanged."""
+    """Return a well-formed language tag (BCP 47; RFC 5646, section 2.1), with its case unchanged."""
     match = _LANGUAGE_TAG.fullmatch(text)
     variants = (match["variants"] or "").lower().split("-")[1:] if match else []
     singletons = re.findall(r"-(\w)(?=-)", (match["extensions"] or "").lower()) if match else []
@@ -81,7 +81,7 @@ def language_tag(text: str) -> str:
 
 
 def plain_language(text: str) -> str:
-    """The language, script and region of a language tag, in their usual case (RFC 5646, section 2.1.1)."""
+    """Return the language, script and region of a language tag, in their usual case (RFC 5646, section 2.1.1)."""
     match = _PLAIN_LANGUAGE.match(language_tag(text))
     if not match:
         raise ValueError("expected a language tag such as en or pt-BR")
@@ -90,7 +90,7 @@ def plain_language(text: str) -> str:
 
 
 def accepted_languages(header: str) -> list[str]:
-    """The language tags of an `Accept-Language` header (RFC 9110, section 12.5.4), sorted by preference.
+    """Return the language tags of an `Accept-Language` header (RFC 9110, section 12.5.4), sorted by preference.
 
     Malformed parts are ignored.
     """
@@ -100,7 +100,7 @@ def accepted_languages(header: str) -> list[str]:
 
 
 def accept_language(header: str) -> str:
-    """A normalized `Accept-Language` header: the tags sorted by preference, without weights."""
+    """Return a normalized `Accept-Language` header: the tags sorted by preference, without weights."""
     tags = accepted_languages(header)
     if not tags:
         raise ValueError("expected language tags, as in an Accept-Language header")
@@ -108,7 +108,7 @@ def accept_language(header: str) -> str:
 
 
 def time_zone(text: str) -> str:
-    """The name of a time zone in the IANA database."""
+    """Return the name of a time zone in the IANA database."""
     if text not in time_zones():
         raise ValueError("expected an IANA time zone such as Europe/Berlin")
     return text
@@ -116,45 +116,45 @@ def time_zone(text: str) -> str:
 
 @functools.cache
 def time_zones() -> frozenset[str]:
-    """The names of all time zones in the IANA database."""
+    """Return the names of all time zones in the IANA database."""
     return frozenset((files("tzdata") / "zones").read_text("utf-8").split())
 
 
 def phone_number(text: str) -> str:
-    """A telephone number in the international format of ITU-T E.164."""
+    """Return a telephone number in the international format of ITU-T E.164."""
     if not _PHONE.fullmatch(text):
         raise ValueError("expected a phone number such as +4930123456")
     return text
 
 
 def web_address(text: str) -> str:
-    """An http or https URL with a host. Backslashes are rejected, because some parsers read them as slashes."""
+    """Return an http or https URL with a host. Backslashes are rejected, because some parsers read them as slashes."""
     if not _WEB_ADDRESS.fullmatch(text) or _NOT_IN_ADDRESS.search(text) or _MISLEADING.search(text):
         raise ValueError("expected a URL that begins with http:// or https://")
     return text
 
 
 def country(text: str) -> str:
-    """A country code of two letters (ISO 3166-1 alpha-2) in upper case, or the empty string."""
+    """Return a country code of two letters (ISO 3166-1 alpha-2) in upper case, or the empty string."""
     if not re.fullmatch(r"([A-Za-z]{2})?", text, re.ASCII):
         raise ValueError("expected a country code of two letters such as DE")
     return text.upper()
 
 
 def fold(text: str) -> str:
-    """The form of a text in which searches compare it: case folded and in NFC (Unicode, section 3.13)."""
+    """Return the form of a text in which searches compare it: case folded and in NFC (Unicode, section 3.13)."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
 def displayable(text: str) -> str:
-    """A text that is safe to display: no control characters, no characters that change the direction of writing."""
+    """Return a text that is safe to display: without control characters, and without changes of the direction."""
     if _MISLEADING.search(text) or any(unicodedata.category(character) == "Cc" for character in text):
         raise ValueError("expected no control characters")
     return text
 
 
 def byte_size(count: int) -> str:
-    """A number of bytes for display, in MiB or KiB if it is a whole number of them."""
+    """Return a number of bytes for display, in MiB or KiB if it is a whole number of them."""
     for unit, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
         if count and count % unit == 0:
             return f"{count // unit} {name}"

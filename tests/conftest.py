@@ -185,7 +185,7 @@ def bot(shop: App) -> Bot:
 
 @pytest.fixture
 def person(application: Any, settings: Settings) -> Callable[..., Client]:
-    """Returns a function that creates a user who is logged in."""
+    """Return a function that creates a user who is logged in."""
 
     def make(name: str, **columns: Any) -> Client:
         user = User.create(email=f"{name}@example.com", first_name=name.title(), password_hash=PASSWORD_HASH, **columns)
@@ -239,7 +239,7 @@ def session(alice: Client, shop: App, bot: Bot) -> ChatSession:
 
 @pytest.fixture
 def say(session: ChatSession) -> Callable[..., Message]:
-    """Returns a function that creates a message, by default in the chat session of Alice."""
+    """Return a function that creates a message, by default in the chat session of Alice."""
 
     def make(text: str = "Hello", in_session: ChatSession = session, **columns: Any) -> Message:
         columns.setdefault("conversation_id", in_session.conversation_id)

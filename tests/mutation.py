@@ -93,7 +93,7 @@ class Module(NamedTuple):
         return self.tests.get(line) or set().union(*self.tests.values())
 
     def order(self, test: str) -> tuple[bool, float]:
-        """Sorts tests: first those that are named after the module, then the fastest."""
+        """Sort tests: first those that are named after the module, then the fastest."""
         name = Path(self.path).stem
         return name.rstrip("s") not in Path(test.partition("::")[0]).stem, seconds.get(test, 0.0)
 
@@ -157,7 +157,7 @@ def mutants(source: str) -> Iterator[Mutant]:
 
 
 def fingerprint() -> str:
-    """Changes with any source file or test."""
+    """Change with any source file or test."""
     digest = hashlib.sha256()
     for folder in ("service", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):

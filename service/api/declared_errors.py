@@ -40,7 +40,7 @@ _BODY_ERRORS: dict[str, Errors] = {
 
 
 def declared_errors(operation: Operation) -> dict[int, Errors]:
-    """The errors of an operation by status. Any operation may also return one of `errors.COMMON_ERRORS`."""
+    """Return the errors of an operation by status. Any operation may also return one of `errors.COMMON_ERRORS`."""
     found: dict[int, Errors] = {}
     for error in dict.fromkeys((*implied_errors(operation), *operation.errors)):
         status = error.status_for(operation.all_statuses)
@@ -50,7 +50,7 @@ def declared_errors(operation: Operation) -> dict[int, Errors]:
 
 
 def implied_errors(operation: Operation) -> Iterator[type[ApiError]]:
-    """The errors of the steps before the handler."""
+    """Return the errors of the steps before the handler."""
     if not operation.public:
         yield from (Unauthenticated, InvalidToken)
     if operation.admin_only:
@@ -69,5 +69,5 @@ def implied_errors(operation: Operation) -> Iterator[type[ApiError]]:
 
 
 def oauth_code(error: ErrorInfo | type[ApiError]) -> str:
-    """The code of an error for OAuth clients (RFC 6749, section 5.2)."""
+    """Return the code of an error for OAuth clients (RFC 6749, section 5.2)."""
     return error.code if error.code in OAUTH_CODES or error.status != 400 else "invalid_request"

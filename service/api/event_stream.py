@@ -7,7 +7,10 @@ HEARTBEAT = b":\n\n"  # a comment, which clients ignore
 
 
 def event(name: str, data: object, id: str = "") -> bytes:
-    """An event with its data as JSON, which has no line breaks. Clients send the last `id` when they connect again."""
+    """Return an event with its data as JSON, which has no line breaks.
+
+    Clients send the last `id` when they connect again.
+    """
     position = f"id: {id}\n" if id else ""
     return f"event: {name}\n{position}data: {msgspec.json.encode(data).decode()}\n\n".encode()
 

@@ -26,18 +26,18 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(
 
 
 def schemas_of(types: Iterable[object], reference: str = REFERENCE) -> tuple[list[Schema], dict[str, Schema]]:
-    """The schemas of some types, in their order, and the components that they reference."""
+    """Return the schemas of some types, in their order, and the components that they reference."""
     schemas, components = msgspec.json.schema_components(types, ref_template=reference)
     return [refined(schema) for schema in schemas], {name: refined(schema) for name, schema in components.items()}
 
 
 def object_of(**members: object) -> Schema:
-    """The schema of an object with exactly these members, all required."""
+    """Return the schema of an object with exactly these members, all required."""
     return {"type": "object", "required": list(members), "properties": members, "additionalProperties": False}
 
 
 def refined(schema: JsonValue) -> JsonValue:
-    """A schema of msgspec, and the schemas in it, in the form that this module describes."""
+    """Return a schema of msgspec, and the schemas in it, in the form that this module describes."""
     if isinstance(schema, list):
         return [refined(part) for part in schema]
     if not isinstance(schema, dict):
@@ -58,13 +58,13 @@ def refined(schema: JsonValue) -> JsonValue:
 
 
 def content_of(operation: Operation, data: Schema) -> dict[str, Schema]:
-    """The schemas of the members `data` and `meta` of a response."""
+    """Return the schemas of the members `data` and `meta` of a response."""
     meta = {name: {"type": "string" if name == "next_cursor" else "integer"} for name in operation.meta}
     return {"data": data, **({"meta": object_of(**meta)} if meta else {})}
 
 
 def parameters_of(operation: Operation) -> Iterable[JsonObject]:
-    """The path, query and header parameters of an operation."""
+    """Return the path, query and header parameters of an operation."""
     for identifier, _, table in operation.path_rows:
         schema = refined(msgspec.json.schema(table.path_column().wire))
         yield {"name": identifier, "in": "path", "required": True, "schema": schema}
@@ -79,7 +79,7 @@ def parameters_of(operation: Operation) -> Iterable[JsonObject]:
 
 
 def _of_parameter(hint: WireType, default: object) -> Schema:
-    """The schema of a query parameter. Omitted parameters mean `null`, and an empty default is no default."""
+    """Return the schema of a query parameter. Omitted parameters mean `null`, and an empty default is no default."""
     if hint is Position:
         return TEXT | {"description": "The `next_cursor` of the previous page."}
     schema: Schema = refined(msgspec.json.schema(hint))

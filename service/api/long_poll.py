@@ -27,7 +27,7 @@ ChangeFeed = Callable[[], AbstractContextManager[Callable[[], set[str]]]]
 
 @contextmanager
 def no_changes() -> Iterator[Callable[[], set[str]]]:
-    """A change feed without changes."""
+    """Yield a change feed without changes."""
     yield set
 
 
@@ -53,7 +53,7 @@ class LongPoll:
         """
 
     def require_room(self, caller: str) -> None:
-        """Raises Busy if a caller may not open an event stream now."""
+        """Raise Busy if a caller may not open an event stream now."""
 
 
 class StreamConnection(Protocol):
@@ -96,19 +96,19 @@ class SuspendedRequests(Generic[Request]):
         self._thread: threading.Thread | None = None
 
     def long_poll(self, received_at: float) -> LongPoll:
-        """The LongPoll of a request that was received at `received_at` (monotonic clock)."""
+        """Return the LongPoll of a request that was received at `received_at` (monotonic clock)."""
         return _LongPoll(self, received_at, self._poll)
 
     def count(self) -> int:
-        """Returns the number of suspended requests and event streams."""
+        """Return the number of suspended requests and event streams."""
         return len(self._requests) + len(self._streams)
 
     def has_room_for(self, caller: str) -> bool:
-        """Whether one more request of a caller may be suspended."""
+        """Return whether one more request of a caller may be suspended."""
         return len(self._requests) < MAX_SUSPENDED and self.has_stream_room_for(caller)
 
     def has_stream_room_for(self, caller: str) -> bool:
-        """Whether a caller may open one more event stream."""
+        """Return whether a caller may open one more event stream."""
         with self._condition:
             own = sum(suspend.caller == caller for suspend in self._requests.values())
             own += sum(opened.stream.caller == caller for opened in self._streams.values())

@@ -47,7 +47,7 @@ _BEARER = {"type": "http", "scheme": "bearer", "description": "The `access_token
 
 
 def document(operations: Iterable[Operation], server: str = "", *, pages: bool = False) -> JsonObject:
-    """The document for some operations, ready to be encoded as JSON.
+    """Return the document for some operations, ready to be encoded as JSON.
 
     The pages of the console are omitted unless `pages` is set, because clients do not call them. A page that is not an
     extension is always included.
@@ -114,12 +114,12 @@ def _operation(operation: Operation, rendered: Callable[[int], Schema | None], l
 
 
 def _example(operation: Operation) -> JsonObject:
-    """The example of a body, if the operation declares one."""
+    """Return the example of a body, if the operation declares one."""
     return {} if operation.example is None else {"example": operation.example}
 
 
 def _error_response(status: int, operation: Operation, content: JsonObject) -> JsonObject:
-    """The response with a status other than success, and its headers."""
+    """Return the response with a status other than success, and its headers."""
     if status in BODILESS:
         return {"description": BODILESS[status]}
     errors = declared_errors(operation).get(status, ())
@@ -136,20 +136,20 @@ def _error_response(status: int, operation: Operation, content: JsonObject) -> J
 
 
 def _failure(errors: Iterable[type[ApiError]], description: str) -> JsonObject:
-    """An error response in the envelope: a description, and the code and message of each error."""
+    """Return an error response in the envelope: a description, and the code and message of each error."""
     codes = sorted(f"- `{error.code}`: {error.default_message()}" for error in errors)
     failure = {"application/json": {"schema": {"$ref": REFERENCE.format(name="Failure")}}}
     return {"description": "\n".join([description, *[""] * bool(codes), *codes]), "content": failure}
 
 
 def _headers(names: list[str], *, required: bool) -> JsonObject:
-    """The headers of a response, all required or all optional."""
+    """Return the headers of a response, all required or all optional."""
     headers = {name: {"required": required, "schema": TEXT, "description": HEADERS[name]} for name in names}
     return {"headers": headers} if names else {}
 
 
 def _links(operation: Operation, operations: Iterable[Operation]) -> Iterable[tuple[str, JsonObject]]:
-    """Operations on the row that an operation returns, or on the first of its rows."""
+    """Return operations on the row that an operation returns, or on the first of its rows."""
     known = {table: f"$request.path.{identifier}" for identifier, _, table in operation.path_rows}
     for other in operations:
         tables: list[type[Table] | None] = [table for *_, table in other.path_rows] or [None]

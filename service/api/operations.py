@@ -200,7 +200,7 @@ class Routes:
         return iter(self.operations)
 
     def declare(self, method: str, path: str, **options: Option) -> Callable[[Handler], Handler]:
-        """A decorator for any method. Raises TypeError for options that Operation does not have."""
+        """Return a decorator for any method. Raises TypeError for options that Operation does not have."""
 
         def register(handler: Handler) -> Handler:
             declared = {"tag": self.tag, **self.defaults, **options}

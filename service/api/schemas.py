@@ -20,7 +20,7 @@ _PATH = re.compile(r"^(.*?)(?: - at `([^`]+)`)?$", re.DOTALL)
 
 @functools.cache
 def row_schema(model: type[peewee.Model], *, own: bool = False) -> type[Struct]:
-    """The type of a row in JSON; with `own`, as its owner sees it. All members are required."""
+    """Return the type of a row in JSON; with `own`, as its owner sees it. All members are required."""
     fields = [(name, column.wire) for name, column in members(model, own=own).items()]
     name = f"Own{model.__name__}" if own else model.__name__
     found = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
@@ -59,7 +59,7 @@ class BodyColumns:
         return column.name in self.required or (column.default is None and not column.null)
 
     def read(self, value: object) -> dict[str, SqlValue]:
-        """The columns that a body sets, as stored. Raises InvalidBody with the path of the invalid member."""
+        """Return the columns that a body sets, as stored. Raises InvalidBody with the path of the invalid member."""
         members = msgspec.structs.asdict(convert(value, self.type))
         return {name: self._store(name, member) for name, member in members.items() if member is not UNSET}
 
@@ -74,7 +74,7 @@ class BodyColumns:
 
 
 def convert(value: object, kind: WireType) -> Decoded:
-    """A JSON value as a type. Raises InvalidBody, for example `$.location[2]: expected int`."""
+    """Return a JSON value as a type. Raises InvalidBody, for example `$.location[2]: expected int`."""
     try:
         found = msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -102,7 +102,7 @@ def _validate_members(value: object, path: str) -> None:
 
 @functools.cache
 def validators_of(hint: object) -> list[Callable[[str], str]]:
-    """The functions in an annotation, such as `Annotated[str, clock.read_uuid]`.
+    """Return the functions in an annotation, such as `Annotated[str, clock.read_uuid]`.
 
     Each returns the text in its stored form, or raises ValueError with the reason.
     """
@@ -112,7 +112,7 @@ def validators_of(hint: object) -> list[Callable[[str], str]]:
 
 
 def wire_type(kind: WireType) -> WireType:
-    """The msgspec type of an annotation: the row type of a table, the content type of an `Annotated` row or body."""
+    """Return the msgspec type of an annotation: the row type of a table, the content type of an `Annotated` body."""
     if isinstance(kind, type) and issubclass(kind, Table):
         return row_schema(kind)
     origin: object = get_origin(kind)
@@ -132,7 +132,7 @@ def wire_type(kind: WireType) -> WireType:
 
 @functools.cache
 def with_members(kind: type[Struct], *, required: bool) -> type[Struct]:
-    """A struct, and the structs in it, with all members required, or all optional and nullable."""
+    """Return a struct, and the structs in it, with all members required, or all optional and nullable."""
     fields: list[tuple[str, WireType] | tuple[str, WireType, object]] = []
     for member in msgspec.structs.fields(kind):
         inside = isinstance(member.type, type) and issubclass(member.type, Struct)
@@ -143,15 +143,15 @@ def with_members(kind: type[Struct], *, required: bool) -> type[Struct]:
 
 @functools.cache
 def hints_of(kind: WireType) -> dict[str, WireType]:
-    """The annotations of a query or body by member; empty for None."""
+    """Return the annotations of a query or body by member; empty for None."""
     return get_type_hints(kind, include_extras=True) if kind else {}
 
 
 def may_be_empty(kind: type[Struct] | None) -> bool:
-    """Whether a query or body may be empty: it is None, or no member is required."""
+    """Return whether a query or body may be empty: it is None, or no member is required."""
     return not kind or not any(member.required for member in msgspec.structs.fields(kind))
 
 
 def may_be_left_out(kind: WireType) -> bool:
-    """Whether a request may omit this body. A patch, which is no struct, is required."""
+    """Return whether a request may omit this body. A patch, which is no struct, is required."""
     return isinstance(kind, type) and may_be_empty(kind)

@@ -147,7 +147,7 @@ class Assistant:
         functions: Sequence[Mapping[str, object]] = (),
         on_text: TextReader | None = None,
     ) -> Completion:
-        """Returns the reply to messages, each with a `role` and a `content`. Raises AssistantError.
+        """Return the reply to messages, each with a `role` and a `content`. Raises AssistantError.
 
         `functions` are those that the assistant may call beside the one that calls a person. With `on_text`, the reply
         is requested in pieces, and this is called with the text so far. If the server refuses functions, the request is
@@ -191,7 +191,7 @@ class Assistant:
             raise
 
     def _post(self, content: bytes, end_by: float, received: "_Received") -> bytes:
-        """Returns the body of the response; empty if it was `received` in pieces."""
+        """Return the body of the response; empty if it was `received` in pieces."""
         max_bytes = MAX_STREAM_BYTES if received.on_text else MAX_BYTES
         limits = Limits(connect=CONNECT_TIMEOUT, total=end_by - time.monotonic(), max_bytes=max_bytes)
         try:
@@ -220,7 +220,7 @@ class _Received:
         self._calls: dict[int, _Function] = {}
 
     def read(self, response: HTTPResponse) -> None:
-        """Reads the pieces to the end of the first reply. Raises AssistantError if there is no end."""
+        """Read the pieces to the end of the first reply. Raises AssistantError if there is no end."""
         self.is_stream = True
         while line := response.readline(MAX_LINE):
             self._size += len(line)
@@ -240,7 +240,7 @@ class _Received:
             raise AssistantError("the stream of the response was cut")
 
     def _add(self, data: bytes) -> None:
-        """Adds a piece. Of other choices than the first, and after its end, only the number of tokens is used."""
+        """Add a piece. Of other choices than the first, and after its end, only the number of tokens is used."""
         self._tokens = _tokens_in(data) or self._tokens
         try:
             choices = msgspec.json.decode(data, type=_Piece).choices
@@ -261,16 +261,16 @@ class _Received:
                     self.on_text(_limited(self._text.strip()))
 
     def tokens(self, content: bytes) -> int:
-        """Returns the tokens of a request with this content."""
+        """Return the tokens of a request with this content."""
         return self._tokens or (len(content) + self._size) // BYTES_PER_TOKEN
 
     def completion(self, functions: Set[str]) -> Completion:
-        """Returns the reply, in which some functions may be called. Raises AssistantError."""
+        """Return the reply, in which some functions may be called. Raises AssistantError."""
         return _completion(self._text, self._calls.values(), functions)
 
 
 def _tokens_in(body: bytes) -> int:
-    """Returns the number of tokens that a response states; 0 without a plausible one."""
+    """Return the number of tokens that a response states; 0 without a plausible one."""
     try:
         return msgspec.json.decode(body, type=_Used).usage.total_tokens
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -278,7 +278,7 @@ def _tokens_in(body: bytes) -> int:
 
 
 def _completion_in(body: bytes, functions: Set[str] = frozenset()) -> Completion:
-    """Returns the reply in the body of a response, in which some functions may be called. Raises AssistantError."""
+    """Return the reply in the body of a response, in which some functions may be called. Raises AssistantError."""
     try:
         message = msgspec.json.decode(body, type=_Completion).choices[0].message
     except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError if the body is not UTF-8

@@ -15,7 +15,7 @@ MAX_PROFILE = 16 * 1024  # bytes in UTF-8; those of the canned answers are limit
 
 
 def messages_to_assistant(question: Question, *, for_staff: bool = False) -> list[dict[str, str]]:
-    """Returns the instructions and the messages of a question in the format of the assistant.
+    """Return the instructions and the messages of a question in the format of the assistant.
 
     Consecutive messages with the same role become one, since many models require alternating roles.
     """
@@ -25,7 +25,7 @@ def messages_to_assistant(question: Question, *, for_staff: bool = False) -> lis
 
 
 def instructions(question: Question, *, for_staff: bool = False) -> str:
-    """Returns the system message for a question, to which the bot replies, or staff with a draft of the assistant."""
+    """Return the system message for a question, to which the bot replies, or staff with a draft of the assistant."""
     bot, app = question.bot, question.app.name
     name = " of ".join(filter(None, (bot.name or "the bot", app)))
     lines = [FOR_STAFF.format(app=app or "a shop") if for_staff else FOR_BOT.format(name=name)]
@@ -38,7 +38,7 @@ def instructions(question: Question, *, for_staff: bool = False) -> str:
 
 
 def _profile(bot: Bot) -> Iterator[str]:
-    """Yields the parts of a bot's profile that are set."""
+    """Yield the parts of a bot's profile that are set."""
     contact = ", ".join(filter(None, (bot.contact_email, bot.contact_phone, bot.contact_website)))
     location = ", ".join(filter(None, (bot.city, bot.region, bot.country)))
     named = ("", bot.tagline), ("Contact: ", contact), ("Location: ", location), ("", bot.description)
@@ -54,7 +54,7 @@ def _answers(answers: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def _languages(languages: Sequence[str]) -> Iterator[str]:
-    """Yields in which of the languages of the customer to answer, preferred first."""
+    """Yield the languages of the customer to answer in, preferred first."""
     if not languages:
         yield "Answer in the language of the customer."
         return
@@ -64,5 +64,5 @@ def _languages(languages: Sequence[str]) -> Iterator[str]:
 
 
 def _within(text: str, limit: int) -> str:
-    """Returns the beginning of a text of at most `limit` bytes in UTF-8."""
+    """Return the beginning of a text of at most `limit` bytes in UTF-8."""
     return text.encode()[:limit].decode(errors="ignore")

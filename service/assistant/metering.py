@@ -41,7 +41,7 @@ class MeteredAssistant:
         functions: Sequence[Mapping[str, object]] = (),
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """Returns the reply to messages about a chat session. Raises AssistantError.
+        """Return the reply to messages about a chat session. Raises AssistantError.
 
         Not inside a transaction: it waits for another server. `outcome` is that of a reply with a text. `on_text` is
         called with the text so far, if the server streams. A reply of more than `max_characters` is an error.
@@ -84,7 +84,7 @@ class MeteredAssistant:
 
 @functools.lru_cache(1)  # so that the certificates of the host are read once
 def metered_assistant(settings: Settings) -> MeteredAssistant | None:
-    """Returns the configured assistant, if any. Raises ValueError with a sentence for the operator."""
+    """Return the configured assistant, if any. Raises ValueError with a sentence for the operator."""
     if not settings.assistant_url:
         return None
     assistant = Assistant(settings.assistant_url, settings.assistant_model, settings.assistant_key)

@@ -42,11 +42,11 @@ class Worker(QueueWorker[PendingReply]):
         return PendingReply.claim(LEASE)
 
     def is_done(self) -> bool:
-        """Whether there is no assistant, and no reply is pending from the time of an earlier one."""
+        """Return whether there is no assistant, and no reply is pending from the time of an earlier one."""
         return self.assistant is None and not PendingReply.select().exists()
 
     def process(self, pending: PendingReply) -> None:
-        """Replies to a pending message, removes it from the queue, or postpones it for another attempt."""
+        """Reply to a pending message, remove it from the queue, or postpone it for another attempt."""
         question = bot_replies.question(pending)
         if question is None:
             pending.remove()
@@ -58,7 +58,7 @@ class Worker(QueueWorker[PendingReply]):
             draft.end(is_stored=is_stored)
 
     def _reply(self, pending: PendingReply, question: bot_replies.Question, draft: DraftSender) -> bool:
-        """Replies to a question, or postpones the reply. Returns whether it is stored."""
+        """Reply to a question, or postpone the reply. Returns whether it is stored."""
         try:
             written = self.request_reply(pending, question, draft)
             reply, calls_person = BotReply(written.text), written.calls_person
@@ -78,7 +78,7 @@ class Worker(QueueWorker[PendingReply]):
         return db.retry_on_conflict(lambda: bot_replies.store_reply(pending, reply, calls_person=calls_person))
 
     def request_reply(self, pending: PendingReply, question: bot_replies.Question, draft: DraftSender) -> Completion:
-        """Returns the reply of the assistant, whose text is shown while it is written. Raises AssistantError."""
+        """Return the reply of the assistant, whose text is shown while it is written. Raises AssistantError."""
         age = clock.now() - clock.ulid_time(pending.message_id)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:
             raise AssistantError("no further attempt", is_final=True)
@@ -92,7 +92,7 @@ def ask(
     draft: DraftSender,
     functions: Sequence[Mapping[str, object]] = (),
 ) -> Completion:
-    """Returns the reply of the assistant, while its bot is shown as typing. Raises AssistantError."""
+    """Return the reply of the assistant, while its bot is shown as typing. Raises AssistantError."""
     with typing_indicators.of_bot(question.session):
         return assistant.complete(
             question.session,
@@ -108,7 +108,7 @@ def ask(
 def reply_threads(
     settings: Settings, stop: threading.Event, make_worker: Callable[..., Worker] = Worker
 ) -> AbstractContextManager[None]:
-    """A block in which the worker threads run.
+    """Run the worker threads during the block.
 
     Without an assistant there is a thread only if replies are pending, from the time of an earlier assistant.
     """

@@ -29,7 +29,7 @@ def ask(
     outcome: Outcome,
     max_characters: int | None = None,
 ) -> str:
-    """Returns the reply of the assistant to messages about a chat session. Not inside a transaction.
+    """Return the reply of the assistant to messages about a chat session. Not inside a transaction.
 
     A request waits in a thread of the pool, so at most half of the threads do. Raises one of ERRORS.
     """

@@ -11,7 +11,7 @@ ERRORS = (*staff_requests.ERRORS, MessageNotFound)
 
 
 def suggest(caller: Caller, session: ChatSession, settings: Settings) -> str:
-    """Returns a draft of a reply to the customer of a chat session, for staff. Not inside a transaction.
+    """Return a draft of a reply to the customer of a chat session, for staff. Not inside a transaction.
 
     Raises Forbidden, or one of ERRORS.
     """

@@ -79,7 +79,7 @@ class ToolWorker(Worker):
             self.carry_out(pending, turn, turn.open_call)
 
     def request_reply(self, pending: PendingReply, question: Question, draft: DraftSender) -> Completion:
-        """Returns the reply of the assistant. Raises AssistantError, or TurnContinues."""
+        """Return the reply of the assistant. Raises AssistantError, or TurnContinues."""
         turn = turn_of(pending)
         age = clock.now() - max(clock.ulid_time(pending.message_id), turn.continued_at)
         if self.assistant is None or pending.attempts > len(RETRY_DELAYS) + 1 or age > MAX_AGE:

@@ -26,7 +26,7 @@ _FIRST_LINE = re.compile(r"Language:[ \t]*([a-z]{2,3}(?:-[a-z0-9]{2,8})*)[ \t]*(
 def translate_message(
     caller: Caller, session: ChatSession, message: Message, language: str, settings: Settings
 ) -> Translation:
-    """Returns the translation of a message for staff: the stored one, else one of the assistant, which is not stored.
+    """Return the translation of a message for staff: the stored one, else one of the assistant, which is not stored.
 
     Not inside a transaction. Raises the errors of `find_translation` and `translate`.
     """
@@ -35,7 +35,7 @@ def translate_message(
 
 
 def translate(caller: Caller, session: ChatSession, text: str, language: str, settings: Settings) -> Translation:
-    """Returns the translation of a text by the assistant, for staff. Not inside a transaction.
+    """Return the translation of a text by the assistant, for staff. Not inside a transaction.
 
     Raises Forbidden, InvalidBody for a long text, or one of ERRORS.
     """

@@ -10,7 +10,7 @@ from service.translation import gettext_noop
 
 
 def require_configured() -> None:
-    """Raises MailNotConfigured if the service sends no e-mails."""
+    """Raise MailNotConfigured if the service sends no e-mails."""
     if not Delivery.is_configured("email"):
         raise MailNotConfigured
 

@@ -17,7 +17,7 @@ def make_token(caller: Caller) -> str:
 
 
 def expect_token(caller: Caller, token: str) -> None:
-    """Raises StaleForm for a token that is missing, forged, or of another login session."""
+    """Raise StaleForm for a token that is missing, forged, or of another login session."""
     _expect("console", caller.session_id, token)
 
 
@@ -27,7 +27,7 @@ def make_cookie_token(cookie: str) -> str:
 
 
 def expect_cookie_token(cookie: str, token: str) -> None:
-    """Raises StaleForm for a token that is missing, forged, or of another cookie."""
+    """Raise StaleForm for a token that is missing, forged, or of another cookie."""
     _expect("form", cookie, token)
 
 

@@ -24,7 +24,7 @@ def make_link(base_url: str) -> str:
 
 
 def expect_token(token: str) -> None:
-    """Raises InvalidSetupLink if the token of a link is not valid or has expired, or if there is an admin."""
+    """Raise InvalidSetupLink if the token of a link is not valid or has expired, or if there is an admin."""
     try:
         (expires_at,) = verify("setup", token)
     except ValueError:

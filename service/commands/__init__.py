@@ -104,14 +104,14 @@ class Stop(Exception):
 
 
 def add_command(commands: "argparse._SubParsersAction[CommandParser]", name: str, summary: str) -> CommandParser:
-    """Adds a command, or an action of a command. Returns its parser."""
+    """Add a command, or an action of a command. Returns its parser."""
     return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
 
 
 def add_actions(
     parser: argparse.ArgumentParser, *settings: str
 ) -> Callable[[str, str, Callable[..., int | None]], argparse.ArgumentParser]:
-    """Makes a command require an action, such as `add` in `user add`.
+    """Make a command require an action, such as `add` in `user add`.
 
     Returns a function that adds an action (name, summary, function to run) and returns its parser. Every action has the
     flags of the named settings.
@@ -129,7 +129,7 @@ def add_actions(
 
 
 def make_parser(*names: str) -> Parser:
-    """Returns the parser of the command line, with the arguments of the named commands only."""
+    """Return the parser of the command line, with the arguments of the named commands only."""
     parser = Parser(prog="cx-service", description="A self-hosted chat backend in one file.")
     parser.add_argument("--version", action=ShowVersion, help="print version, commit, host and SQLite, and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -142,7 +142,7 @@ def make_parser(*names: str) -> Parser:
 
 
 def run(argv: list[str] | None = None) -> int:
-    """Runs the command that the arguments name. Returns the exit status."""
+    """Run the command that the arguments name. Returns the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     flags = make_parser(*arguments[:1]).parse_args(arguments)
     if any(map(_URL_PASSWORD.search, arguments)):

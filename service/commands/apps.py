@@ -49,28 +49,28 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def add_app(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds an app, and prints its identifier."""
+    """Add an app, and print its identifier."""
     columns = read_columns(flags, NEW_APP)
     open_database(settings, create=True)
     print(id_of(App.add(columns, OPERATOR)))
 
 
 def list_apps(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per app."""
+    """Print one line per app."""
     open_database(settings)
     for app in App.select().order_by(App.name, App.id):
         print_row(flags, {"id": app.id, "name": app.name}, app.name)
 
 
 def edit_app(flags: argparse.Namespace, settings: Settings) -> None:
-    """Changes an app."""
+    """Change an app."""
     columns = read_columns(flags, APP_CHANGES)
     open_database(settings)
     existing(App, flags.id).edit(columns, OPERATOR)
 
 
 def add_bot(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds a bot, and prints its identifier."""
+    """Add a bot, and print its identifier."""
     columns, files = read_columns(flags, NEW_BOT), _read_pictures(flags)
     open_database(settings)
     app = existing(App, flags.app)
@@ -81,7 +81,7 @@ def add_bot(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def list_bots(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per bot."""
+    """Print one line per bot."""
     open_database(settings)
     bots = Bot.select().order_by(Bot.app_id, Bot.name, Bot.id)
     if flags.app:
@@ -92,7 +92,7 @@ def list_bots(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def edit_bot(flags: argparse.Namespace, settings: Settings) -> None:
-    """Changes a bot."""
+    """Change a bot."""
     columns, files = read_columns(flags, BOT_CHANGES), _read_pictures(flags)
     open_database(settings)
     bot = existing(Bot, flags.id)
@@ -102,7 +102,7 @@ def edit_bot(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def _add_column_flags(parser: argparse.ArgumentParser, columns: BodyColumns) -> None:
-    """Adds a flag for each column but the name. Flags that are not given are missing in the namespace."""
+    """Add a flag for each column but the name. Flags that are not given are missing in the namespace."""
     for name, column in columns.columns.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(column, Boolean):
@@ -126,7 +126,7 @@ def _read_json(text: str) -> JsonValue:
 
 
 def _read_pictures(flags: argparse.Namespace) -> dict[Kind, bytes]:
-    """Returns the pictures of the files that the flags name, by the same rules as the API."""
+    """Return the pictures of the files that the flags name, by the same rules as the API."""
     files: dict[Kind, Path] = {kind: path for kind in KINDS if (path := getattr(flags, kind))}
     for kind in files:
         if hasattr(flags, COLUMNS[kind]):

@@ -33,7 +33,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def list_entries(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints the newest entries, the newest last."""
+    """Print the newest entries, the newest last."""
     _open(settings)
     actor, subject = User.alias(), User.alias()
     names = (actor.email.alias("actor"), subject.email.alias("subject"))
@@ -56,7 +56,7 @@ def _as_json(entry: AuditLog) -> str:
 
 
 def _as_line(entry: Entry) -> str:
-    """Returns an entry as one line of text, with e-mail addresses in place of identifiers."""
+    """Return an entry as one line of text, with e-mail addresses in place of identifiers."""
     actor, subject = entry.actor or entry.actor_id, entry.subject or entry.subject_id
     who = actor if subject in ("", actor) else f"{actor} > {subject}"
     details = "" if entry.details == "{}" else f"  {entry.details}"
@@ -64,7 +64,7 @@ def _as_line(entry: Entry) -> str:
 
 
 def verify(flags: argparse.Namespace, settings: Settings) -> None:
-    """Verifies all entries. Prints their number and the head, which can be passed as `--head` later."""
+    """Verify all entries. Prints their number and the head, which can be passed as `--head` later."""
     _open(settings)
     start = time.perf_counter()
     try:
@@ -77,7 +77,7 @@ def verify(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def _open(settings: Settings) -> None:
-    """Opens the database without migrating it: verification must not change anything first."""
+    """Open the database without migrating it: verification must not change anything first."""
     db.open_database(settings.data, settings.database)
     found, expected = migrations.version(), len(migrations.STEPS)
     if found != expected:

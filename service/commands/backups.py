@@ -39,7 +39,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def back_up(flags: argparse.Namespace, settings: Settings) -> None:
-    """Writes a backup, and prints a summary of its contents."""
+    """Write a backup, and print a summary of its contents."""
     _exit_on_sigterm()
     is_stream = flags.file == "-"
     if is_stream and sys.stdout.isatty():
@@ -58,7 +58,7 @@ def back_up(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def restore(flags: argparse.Namespace, settings: Settings) -> None:
-    """Restores a backup, and prints a summary of its contents and the path of the former database."""
+    """Restore a backup, and print a summary of its contents and the path of the former database."""
     _exit_on_sigterm()
     db.release_database()
     source: Path | BinaryIO = sys.stdin.buffer if flags.file == "-" else Path(flags.file)
@@ -78,7 +78,7 @@ def restore(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def _open(settings: Settings) -> Engine:
-    """Opens the database without migrating it. A file that cannot be written is opened for reading."""
+    """Open the database without migrating it. A file that cannot be written is opened for reading."""
     if settings.database:
         return db.connect(settings.data, settings.database)
     return db.connect(settings.data, writable=os.access(settings.data, os.W_OK))
@@ -89,7 +89,7 @@ def _summary(contents: backups.Contents) -> str:
 
 
 def _exit_on_sigterm() -> None:
-    """Turns SIGTERM into SystemExit, so that temporary files are deleted."""
+    """Turn SIGTERM into SystemExit, so that temporary files are deleted."""
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         sys.exit(128 + number)

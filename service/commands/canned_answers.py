@@ -38,7 +38,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def add_answer(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds a canned answer, and prints its identifier."""
+    """Add a canned answer, and print its identifier."""
     try:
         flags.actions = msgspec.to_builtins(labelled(flags.button))
     except InvalidBody as error:
@@ -49,7 +49,7 @@ def add_answer(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def list_answers(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per canned answer."""
+    """Print one line per canned answer."""
     open_database(settings)
     own = CannedAnswer.select().where(CannedAnswer.bot_id == existing(Bot, flags.bot).id)
     for answer in own.order_by(CannedAnswer.question, CannedAnswer.id).iterator():
@@ -59,7 +59,7 @@ def list_answers(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def import_answers(flags: argparse.Namespace, settings: Settings) -> None:
-    """Imports a file. Prints the number of canned answers."""
+    """Import a file. Prints the number of canned answers."""
     try:
         raw = sys.stdin.buffer.read() if flags.file == "-" else Path(flags.file).read_bytes()
         answers = read_answers(raw.decode(), NEW_ANSWER)
@@ -78,6 +78,6 @@ def import_answers(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def delete_answer(flags: argparse.Namespace, settings: Settings) -> None:
-    """Deletes a canned answer."""
+    """Delete a canned answer."""
     open_database(settings)
     existing(CannedAnswer, flags.id).remove(OPERATOR)

@@ -66,7 +66,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(flags: argparse.Namespace, _: Settings) -> None:
-    """Runs the chosen action."""
+    """Run the chosen action."""
     try:
         flags.act(Service(flags.url, TokenStore()), flags)
     except ClientError as error:
@@ -74,7 +74,7 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
 
 
 def manage(flags: argparse.Namespace, settings: Settings) -> None:
-    """Runs an action on the credentials of MCP servers, which needs the database; the other actions do without."""
+    """Run an action on the credentials of MCP servers, which needs the database; the other actions do without."""
     from service.commands import server_credentials
 
     server_credentials.ACTIONS[flags.act](flags, settings)
@@ -145,18 +145,18 @@ def log_out(service: Service, flags: argparse.Namespace) -> None:
 
 
 def print_row(flags: argparse.Namespace, value: object, line: str) -> None:
-    """Prints a line of text, or with --json the value."""
+    """Print a line of text, or with --json the value."""
     print(escape(json.dumps(value, ensure_ascii=False)) if flags.json else clean(line))
 
 
 def print_line(flags: argparse.Namespace, value: object, line: str) -> None:
-    """Prints a row of a list, which is cut off at the width of a terminal."""
+    """Print a row of a list, which is cut off at the width of a terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() and not flags.json else None
     print_row(flags, value, clean(line).rstrip()[:width])
 
 
 def all_pages(service: Service, path: str, **query: str) -> Iterator[JsonObject]:
-    """Yields every item of a list, page by page."""
+    """Yield every item of a list, page by page."""
     cursor = ""
     while True:
         parameters = {name: value for name, value in {**query, "cursor": cursor}.items() if value}
@@ -168,7 +168,7 @@ def all_pages(service: Service, path: str, **query: str) -> Iterator[JsonObject]
 
 
 def text_of(message: JsonObject) -> str:
-    """Returns the text of a message, or its content type in brackets."""
+    """Return the text of a message, or its content type in brackets."""
     try:
         return str(json.loads(bytes(message["content"]))["text"])
     except (ValueError, KeyError, TypeError):

@@ -30,7 +30,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def show_settings(flags: argparse.Namespace, _: Settings) -> None:
-    """Prints one line per setting, or JSON."""
+    """Print one line per setting, or JSON."""
     shown = list(all_settings(flags))
     if flags.json:
         print(escape(json.dumps([setting._asdict() for setting in shown], default=str, ensure_ascii=False)))
@@ -42,7 +42,7 @@ def show_settings(flags: argparse.Namespace, _: Settings) -> None:
 
 
 def all_settings(flags: argparse.Namespace) -> Iterator[ShownSetting]:
-    """Yields the settings of this run; those that only tests use if they are set."""
+    """Yield the settings of this run; those that only tests use if they are set."""
     found = find_settings(flags)
     for setting in dataclasses.fields(Settings):
         value, source, name = found[setting.name]
@@ -51,7 +51,7 @@ def all_settings(flags: argparse.Namespace) -> Iterator[ShownSetting]:
 
 
 def text_of(value: SettingValue) -> str:
-    """Returns a value as text; `-` if it is empty, `on` or `off` for a boolean."""
+    """Return a value as text; `-` if it is empty, `on` or `off` for a boolean."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return clean(" ".join(value) if isinstance(value, tuple) else str(value)) or "-"

@@ -35,7 +35,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(flags: argparse.Namespace, _: Settings) -> None:
-    """Copies all rows, and prints their number per table."""
+    """Copy all rows, and print their number per table."""
     try:
         source = _open(flags.source)
         with source.disconnecting():
@@ -51,7 +51,7 @@ def run(flags: argparse.Namespace, _: Settings) -> None:
 
 
 def _open(where: str, *, create: bool = False) -> Engine:
-    """Opens the database at an address or in a folder."""
+    """Open the database at an address or in a folder."""
     if where.startswith(SCHEMES):
         return db.connect(Path(), where)
     if not where or "://" in where:

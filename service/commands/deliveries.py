@@ -40,14 +40,14 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def add_announcement(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds an announcement, which a running service sends, and prints its identifier."""
+    """Add an announcement, which a running service sends, and print its identifier."""
     columns = read_columns(flags, NEW_ANNOUNCEMENT)
     open_database(settings)
     print(id_of(Announcement.add(existing(App, flags.app).id, columns, OPERATOR)))
 
 
 def list_announcements(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per announcement."""
+    """Print one line per announcement."""
     open_database(settings)
     page = Announcement.page_of(existing(App, flags.app).id, Position(), max(flags.limit, 0))
     for row in msgspec.json.decode(page.rows):
@@ -57,7 +57,7 @@ def list_announcements(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def list_deliveries(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per delivery."""
+    """Print one line per delivery."""
     open_database(settings)
     page = Delivery.list_page(Position(), max(flags.limit, 0), channel=flags.channel, state=flags.state)
     for delivery in msgspec.json.decode(page.rows, type=list[DeliveryInfo]):
@@ -67,7 +67,7 @@ def list_deliveries(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def show_delivery(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints the members of a delivery."""
+    """Print the members of a delivery."""
     open_database(settings)
     info = _existing(flags.id).info
     if flags.json:
@@ -78,7 +78,7 @@ def show_delivery(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def retry_delivery(flags: argparse.Namespace, settings: Settings) -> None:
-    """Makes a delivery due now."""
+    """Make a delivery due now."""
     open_database(settings)
     try:
         _existing(flags.id).try_again(OPERATOR)

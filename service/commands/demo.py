@@ -121,19 +121,19 @@ curl -fsSw '\n' -H "$MIKA" -H "$JSON" -X PATCH "$API/feedback/0ce85a09-1c52-5cc8
 
 
 def present(url: str, documented_only: bool) -> str:
-    """Imports the demo into an empty database. Returns the text to print. Raises Stop."""
+    """Import the demo into an empty database. Returns the text to print. Raises Stop."""
     if not import_export.count_rows():
         fill()
     return invitation(url, documented_only) if is_present() else "The database is not empty; the demo was not imported."
 
 
 def is_present() -> bool:
-    """Returns whether the database has the demo."""
+    """Return whether the database has the demo."""
     return bool(ChatSession.select().where(ChatSession.id == QUIZ).exists())
 
 
 def storing_mails(settings: Settings, url: str) -> Settings:
-    """Returns settings with which a demo without SMTP server stores its e-mails for the console; `url` is its own."""
+    """Return settings with which a demo without SMTP server stores its e-mails for the console; `url` is its own."""
     if settings.smtp or settings.documented_only or not is_present():
         return settings
     return dataclasses.replace(settings, store_mails=url)
@@ -141,7 +141,7 @@ def storing_mails(settings: Settings, url: str) -> Settings:
 
 @contextlib.contextmanager
 def serving_tools(settings: Settings) -> Iterator[Settings]:
-    """A block in which the MCP server of the demo runs. Yields settings with which the assistant uses its tools.
+    """Run the MCP server of the demo during the block. Yields settings with which the assistant uses its tools.
 
     Without an assistant in the settings, that is the canned assistant of the demo. Raises Stop.
     """
@@ -164,7 +164,7 @@ def serving_tools(settings: Settings) -> Iterator[Settings]:
 
 
 def invitation(url: str, documented_only: bool) -> str:
-    """Returns the accounts, the addresses of the pages, and the tour."""
+    """Return the accounts, the addresses of the pages, and the tour."""
     pages = PAGES.strip().replace("@URL@", url).replace("@QUIZ@", QUIZ)
     parts = [
         f"Accounts, all with the password {PASSWORD}:\n" + textwrap.indent(PEOPLE.strip(), "  "),
@@ -176,14 +176,14 @@ def invitation(url: str, documented_only: bool) -> str:
 
 
 def tour(url: str, documented_only: bool) -> list[str]:
-    """Returns the paragraphs of the tour."""
+    """Return the paragraphs of the tour."""
     whole = TOUR.replace(" \\\n    ", " ").replace("@URL@", url).replace("@QUIZ@", QUIZ).replace("@PASSWORD@", PASSWORD)
     steps = whole.strip().split("\n\n")
     return [step.replace("#+", "#", 1) for step in steps if not (documented_only and step.startswith("#+"))]
 
 
 def fill() -> None:
-    """Imports the demo, with its times moved to the present. Raises Stop."""
+    """Import the demo, with its times moved to the present. Raises Stop."""
     with demo.RECORDS.open(encoding="utf-8") as records, tempfile.NamedTemporaryFile("w", encoding="utf-8") as moved:
         moved.writelines(move(records.readlines(), clock.now()))
         moved.flush()
@@ -193,7 +193,7 @@ def fill() -> None:
 
 
 def move(lines: Iterable[str], now: int) -> Iterator[str]:
-    """Returns JSON Lines with all timestamps and ULIDs moved, so that the newest message is at most 15 minutes old.
+    """Return JSON Lines with all timestamps and ULIDs moved, so that the newest message is at most 15 minutes old.
 
     Times up to one hour after the newest message move by whole quarters of an hour. Records of later events move by
     whole days, so that they keep their time of day. Times never move backwards, even if the host's clock is behind.

@@ -34,7 +34,7 @@ def print_openapi(_: argparse.Namespace, settings: Settings) -> None:
 
 
 def listing(operations: Iterable[Operation]) -> str:
-    """Returns one line per operation: method, path, authentication and summary."""
+    """Return one line per operation: method, path, authentication and summary."""
     rows = [(o.method, o.full_path, needed_token(o), o.summary) for o in operations]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(
@@ -44,7 +44,7 @@ def listing(operations: Iterable[Operation]) -> str:
 
 
 def needed_token(operation: Operation) -> str:
-    """Returns the scope that a token of an operation needs, or which token it needs."""
+    """Return the scope that a token of an operation needs, or which token it needs."""
     if operation.public:
         return "none"
     return operation.needed_scope or (f"token for {operation.resource}" if operation.resource else "any token")

@@ -21,12 +21,12 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
-    """Runs all checks and prints their findings."""
+    """Run all checks and print their findings."""
     return print_findings(examine(settings, quick=flags.quick, progress=ProgressBar), as_json=flags.json)
 
 
 def print_findings(findings: Iterable[Finding], *, as_json: bool = False) -> int:
-    """Prints findings, one a line. Returns the exit status: 1 if there is an error."""
+    """Print findings, one a line. Returns the exit status: 1 if there is an error."""
     findings = list(findings)
     healthy = all(finding.level != "error" for finding in findings)
     if as_json:

@@ -17,7 +17,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(_: argparse.Namespace, settings: Settings) -> int:
-    """Requests `/readyz`. Raises Stop unless the status is 200."""
+    """Request `/readyz`. Raises Stop unless the status is 200."""
     address = settings.address
     address = address._replace(host=LOOPBACK.get(address.host, address.host))
     with contextlib.closing(connection_to(address)) as connection:
@@ -45,7 +45,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def connection_to(address: ListenAddress) -> http.client.HTTPConnection:
-    """Returns a connection to an address, which opens with the first request."""
+    """Return a connection to an address, which opens with the first request."""
     if address.path:
         return UnixConnection(address.path)
     return http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT)

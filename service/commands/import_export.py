@@ -25,7 +25,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def import_files(flags: argparse.Namespace, settings: Settings) -> int:
-    """Imports files. Prints the number of records, or the errors; then nothing has been imported."""
+    """Import files. Prints the number of records, or the errors; then nothing has been imported."""
     import app
 
     start = time.monotonic()
@@ -59,7 +59,7 @@ def import_files(flags: argparse.Namespace, settings: Settings) -> int:
 
 
 def export(flags: argparse.Namespace, settings: Settings) -> None:
-    """Exports all records. An output file appears complete or not at all."""
+    """Export all records. An output file appears complete or not at all."""
     import app
 
     app.prepare(settings)

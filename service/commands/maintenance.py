@@ -22,7 +22,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def migrate(flags: argparse.Namespace, settings: Settings) -> None:
-    """Updates the database schema."""
+    """Update the database schema."""
     db.open_database(settings.data, settings.database, create=True)
     steps = migrations.migrate(save_copy=not flags.no_copy)
     done = f"{steps} migration{'s' * (steps > 1)} applied" if steps else ""
@@ -30,7 +30,7 @@ def migrate(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def purge(flags: argparse.Namespace, settings: Settings) -> None:
-    """Erases the content of messages permanently. The rows stay as tombstones; no bytes remain in the files.
+    """Erase the content of messages permanently. The rows stay as tombstones; no bytes remain in the files.
 
     With --session and --user, also erases the comments of ratings; with --user, also the screenshots in the feedback of
     the user. Deletes the e-mails of a demo, which have texts of messages.

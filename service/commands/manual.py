@@ -52,7 +52,7 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def print_completion(flags: argparse.Namespace, _: Settings) -> None:
-    """Prints the completion script of a shell."""
+    """Print the completion script of a shell."""
     commands = list(all_commands())
     if flags.shell == "fish":
         print("\n".join(fish_lines(commands)))
@@ -62,12 +62,12 @@ def print_completion(flags: argparse.Namespace, _: Settings) -> None:
 
 
 def print_manual(_: argparse.Namespace, __: Settings) -> None:
-    """Prints the manual page in troff."""
+    """Print the manual page in troff."""
     print("\n".join(manual_lines(list(all_commands()))))
 
 
 def all_commands() -> Iterator[Command]:
-    """Yields the program, its commands and their actions."""
+    """Yield the program, its commands and their actions."""
     yield from _commands((), make_parser(*COMMANDS), "")
 
 
@@ -81,12 +81,12 @@ def _commands(words: tuple[str, ...], parser: argparse.ArgumentParser, summary: 
 
 
 def flags_of(command: Command) -> list[argparse.Action]:
-    """Returns the flags of a command that its help shows."""
+    """Return the flags of a command that its help shows."""
     return [each for each in command.parser._actions if each.option_strings and each.help != argparse.SUPPRESS]
 
 
 def positional_choices(command: Command) -> list[str]:
-    """Returns the words that a command accepts as its arguments."""
+    """Return the words that a command accepts as its arguments."""
     return [
         str(choice)
         for each in command.parser._actions
@@ -96,7 +96,7 @@ def positional_choices(command: Command) -> list[str]:
 
 
 def bash_script(commands: Iterable[Command], shell: str) -> str:
-    """Returns the completion script for bash."""
+    """Return the completion script for bash."""
     names, values, words = [], [], []
     for command in commands:
         path = " ".join(command.words)
@@ -128,7 +128,7 @@ def _offer(words: str) -> str:
 
 
 def fish_lines(commands: Iterable[Command]) -> Iterator[str]:
-    """Yields the lines of the completion script for fish."""
+    """Yield the lines of the completion script for fish."""
     yield f"# Completion of cx-service {VERSION} for fish."
     for command in commands:
         seen = [f"__fish_seen_subcommand_from {word}" for word in command.words]
@@ -161,7 +161,7 @@ def _help(flag: argparse.Action) -> str:
 
 
 def manual_lines(commands: list[Command]) -> Iterator[str]:
-    """Yields the lines of the manual page (man(7))."""
+    """Yield the lines of the manual page (man(7))."""
     program, *others = commands
     yield f'.TH CX\\-SERVICE 1 "" "cx\\-service {_troff(VERSION)}" "User Commands"'
     yield from (".SH NAME", f"cx\\-service \\- {_troff('a self-hosted chat backend in one file')}")
@@ -196,6 +196,6 @@ def _flag_lines(command: Command) -> Iterator[str]:
 
 
 def _troff(text: str) -> str:
-    """Returns a line of text, in which troff reads no request and no escape."""
+    """Return a line of text, in which troff reads no request and no escape."""
     escaped = re.sub(r"\s+", " ", text).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

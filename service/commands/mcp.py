@@ -25,7 +25,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def list_servers(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per server: its name, whether it is trusted and gets a token, and its URL."""
+    """Print one line per server: its name, whether it is trusted and gets a token, and its URL."""
     from service.mcp_client.servers import servers_of
 
     for server in servers_of(settings):
@@ -36,7 +36,7 @@ def list_servers(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def test_servers(flags: argparse.Namespace, settings: Settings) -> int:
-    """Connects to every server, or one, and prints its tools, or the result of a call. Returns 1 if one failed."""
+    """Connect to every server, or one, and print its tools, or the result of a call. Returns 1 if one failed."""
     from service.mcp_client.connection import Connection, McpError
     from service.mcp_client.servers import servers_of
 
@@ -60,7 +60,7 @@ def test_servers(flags: argparse.Namespace, settings: Settings) -> int:
 
 
 def _print_tools(name: str, connection: "Connection", *, as_json: bool) -> None:
-    """Prints the tools of a server, with the members of their arguments; as JSON with the whole schema."""
+    """Print the tools of a server, with the members of their arguments; as JSON with the whole schema."""
     for tool in connection.tools():
         if as_json:
             row = {"server": name, "tool": tool.name, "description": tool.description}
@@ -73,7 +73,7 @@ def _print_tools(name: str, connection: "Connection", *, as_json: bool) -> None:
 
 
 def _call(connection: "Connection", flags: argparse.Namespace) -> int:
-    """Calls a tool, and prints the result. Returns 1 if the tool failed."""
+    """Call a tool, and print the result. Returns 1 if the tool failed."""
     try:
         arguments = json.loads(flags.arguments)
     except ValueError:

@@ -13,7 +13,7 @@ class ProgressBar:
         self.is_visible = total > 0 and sys.stderr.isatty()
 
     def __call__(self, step: int) -> None:
-        """Advances the bar by a number of units."""
+        """Advance the bar by a number of units."""
         self.done += step
         percent = min(100, 100 * self.done // self.total)
         if self.is_visible and percent != self.shown_percent:
@@ -23,6 +23,6 @@ class ProgressBar:
             print(f"\r[{bar:<{self.WIDTH}}] {percent:3}%", end=end, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Ends the line of an unfinished bar, so that later output begins on a new line."""
+        """End the line of an unfinished bar, so that later output begins on a new line."""
         if 0 <= self.shown_percent < 100:
             print(file=sys.stderr, flush=True)

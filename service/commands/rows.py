@@ -19,7 +19,7 @@ Row = TypeVar("Row", bound=Table)
 
 
 def read_columns(flags: argparse.Namespace, columns: BodyColumns) -> dict[str, SqlValue]:
-    """Returns the columns that the flags set, by the same rules as the API."""
+    """Return the columns that the flags set, by the same rules as the API."""
     try:
         return columns.read({name: getattr(flags, name) for name in columns.columns if hasattr(flags, name)})
     except InvalidBody as error:

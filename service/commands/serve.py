@@ -30,7 +30,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
-    """Prepares the database, listens, and serves until a signal ends the process."""
+    """Prepare the database, listen, and serve until a signal ends the process."""
     import app
 
     if settings.workers < 1 or settings.threads < 1:
@@ -73,7 +73,7 @@ def run(flags: argparse.Namespace, settings: Settings) -> int:
 
 
 def worker_of(settings: Settings) -> Callable[..., Worker]:
-    """Returns what makes the worker of the assistant's replies; the one with tools is imported only if there are tools.
+    """Return what makes the worker of the assistant's replies; that with tools is imported only if there are tools.
 
     Raises ValueError with a sentence for the operator.
     """
@@ -89,7 +89,7 @@ def worker_of(settings: Settings) -> Callable[..., Worker]:
 
 
 def describe_first_step(settings: Settings, bound: str) -> str:
-    """Returns how to create the first admin."""
+    """Return how to create the first admin."""
     base_url = settings.public_url or bound
     if settings.documented_only or base_url.startswith("unix:"):
         return "There is no admin yet. Create one with: cx-service user add EMAIL --role admin"
@@ -97,7 +97,7 @@ def describe_first_step(settings: Settings, bound: str) -> str:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Returns the listening socket. Raises OSError or OverflowError."""
+    """Return the listening socket. Raises OSError or OverflowError."""
     address = settings.address
     if address.path:
         return server.listen_unix(Path(address.path), int(settings.socket_mode, 8))
@@ -105,7 +105,7 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def bound_url(sock: socket.socket) -> str:
-    """Returns the URL of the address that a socket is bound to; for a Unix socket `unix:` and its path."""
+    """Return the URL of the address that a socket is bound to; for a Unix socket `unix:` and its path."""
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
@@ -113,7 +113,7 @@ def bound_url(sock: socket.socket) -> str:
 
 
 def notify_systemd(state: str) -> None:
-    """Sends a state to systemd, if NOTIFY_SOCKET is set (sd_notify(3))."""
+    """Send a state to systemd, if NOTIFY_SOCKET is set (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -14,14 +14,14 @@ from service.settings import Settings
 
 
 def add(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds a credential, and prints its identifier and secret."""
+    """Add a credential, and print its identifier and secret."""
     columns = read_columns(flags, NEW_CLIENT)
     open_database(settings)
     _print_secret(ServerCredential.add(columns, OPERATOR))
 
 
 def show(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per credential."""
+    """Print one line per credential."""
     open_database(settings)
     for client in ServerCredential.select().order_by(ServerCredential.created_at, ServerCredential.id):
         state = f"revoked {client.revoked_at}" if client.revoked_at else "active"
@@ -30,7 +30,7 @@ def show(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def rotate(flags: argparse.Namespace, settings: Settings) -> None:
-    """Replaces the secret of a credential, and prints the new one."""
+    """Replace the secret of a credential, and print the new one."""
     open_database(settings)
     try:
         _print_secret(existing(ServerCredential, flags.id).rotate(OPERATOR, at_once=flags.at_once))
@@ -39,7 +39,7 @@ def rotate(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def revoke(flags: argparse.Namespace, settings: Settings) -> None:
-    """Revokes a credential."""
+    """Revoke a credential."""
     open_database(settings)
     existing(ServerCredential, flags.id).revoke(OPERATOR)
 

@@ -20,5 +20,5 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(flags: argparse.Namespace, settings: Settings) -> int:
-    """Checks the file, the host and the database, and prints the findings."""
+    """Check the file, the host and the database, and print the findings."""
     return print_findings(check(flags.check, settings))

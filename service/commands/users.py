@@ -66,7 +66,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def add_user(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds a user, and prints the identifier."""
+    """Add a user, and print the identifier."""
     with _errors_of_models():
         columns = _read_new_user(flags, settings)
         user = User.add(OPERATOR, password_hash=_read_password_hash(), **columns)
@@ -74,7 +74,7 @@ def add_user(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def invite_user(flags: argparse.Namespace, settings: Settings) -> None:
-    """Adds a user without a password, queues an e-mail, and prints the identifier."""
+    """Add a user without a password, queue an e-mail, and print the identifier."""
     from service.auth import account_mail
 
     if not settings.smtp:
@@ -85,7 +85,7 @@ def invite_user(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def reinvite_user(flags: argparse.Namespace, settings: Settings) -> None:
-    """Queues the e-mail of an invitation again."""
+    """Queue the e-mail of an invitation again."""
     from service.auth import account_mail
 
     if not settings.smtp:
@@ -95,7 +95,7 @@ def reinvite_user(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def _read_new_user(flags: argparse.Namespace, settings: Settings) -> dict[str, SqlValue]:
-    """Returns the columns of a user to add, and opens the database."""
+    """Return the columns of a user to add, and opens the database."""
     email, names = validators.email_address(flags.email), _read_names(flags)
     _prepare(settings, create=True)
     if User.by_email(email):
@@ -107,7 +107,7 @@ def _read_new_user(flags: argparse.Namespace, settings: Settings) -> dict[str, S
 
 
 def list_users(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per user."""
+    """Print one line per user."""
     _prepare(settings)
     apps = {app.id: app.name for app in App.select()}
     for account in _accounts(flags.search, flags.role, read_uuid(flags.app) if flags.app else ""):
@@ -115,7 +115,7 @@ def list_users(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def show_user(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints the members of a user, one per line."""
+    """Print the members of a user, one per line."""
     account = _existing(flags, settings).account
     if flags.json:
         print(_as_json(account))
@@ -125,7 +125,7 @@ def show_user(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def edit_user(flags: argparse.Namespace, settings: Settings) -> None:
-    """Changes the names of a user, or the app of an agent."""
+    """Change the names of a user, or the app of an agent."""
     with _errors_of_models():
         columns = _read_names(flags)
         user = _existing(flags, settings)
@@ -133,7 +133,7 @@ def edit_user(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def change_role(flags: argparse.Namespace, settings: Settings) -> None:
-    """Changes the role of a user."""
+    """Change the role of a user."""
     user = _existing(flags, settings)
     if flags.role == "agent" and not (flags.app or user.app_id):
         raise Stop("an agent needs an app: use --app ID")
@@ -142,7 +142,7 @@ def change_role(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def delete(flags: argparse.Namespace, settings: Settings) -> None:
-    """Deletes a user and the user's data, from the database files too."""
+    """Delete a user and the user's data, from the database files too."""
     with _errors_of_models():
         delete_user(_existing(flags, settings), OPERATOR)
     db.rewrite_files()
@@ -153,17 +153,17 @@ def delete(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def change_password(flags: argparse.Namespace, settings: Settings) -> None:
-    """Changes the password of a user."""
+    """Change the password of a user."""
     _existing(flags, settings).change_password(_read_password_hash())
 
 
 def disable(flags: argparse.Namespace, settings: Settings) -> None:
-    """Disables a user."""
+    """Disable a user."""
     _existing(flags, settings).disable()
 
 
 def enable(flags: argparse.Namespace, settings: Settings) -> None:
-    """Enables a user."""
+    """Enable a user."""
     _existing(flags, settings).enable()
 
 
@@ -183,7 +183,7 @@ def _existing(flags: argparse.Namespace, settings: Settings) -> User:
 
 @contextmanager
 def _errors_of_models() -> Iterator[None]:
-    """Reports the errors of models as errors of the command."""
+    """Report the errors of models as errors of the command."""
     try:
         yield
     except ApiError as error:
@@ -192,12 +192,12 @@ def _errors_of_models() -> Iterator[None]:
 
 
 def _read_names(flags: argparse.Namespace) -> dict[str, SqlValue]:
-    """Returns the names that the flags set, by the same rules as the API."""
+    """Return the names that the flags set, by the same rules as the API."""
     return NAMES.read({name: getattr(flags, name) for name in NAMES.columns if hasattr(flags, name)})
 
 
 def _read_app(flags: argparse.Namespace) -> str | None:
-    """Returns the identifier of an existing app, or None without one."""
+    """Return the identifier of an existing app, or None without one."""
     app_id = read_uuid(flags.app) if flags.app else None
     if app_id and App.find(app_id) is None:
         raise Stop(f"no such app: {app_id}")
@@ -205,7 +205,7 @@ def _read_app(flags: argparse.Namespace) -> str | None:
 
 
 def _accounts(search: str, role: str | None, app_id: str) -> Iterator[Account]:
-    """Yields the users in pages, so that a list of any length needs little memory."""
+    """Yield the users in pages, so that a list of any length needs little memory."""
     after = Position()
     while True:
         page = User.list_page(after, PAGE_SIZE, search=search, role=role, app_id=app_id)
@@ -220,7 +220,7 @@ def _as_json(account: Account) -> str:
 
 
 def _as_line(account: Account, apps: dict[str, str]) -> str:
-    """Returns a user as one line: identifier, role, state, e-mail address, app, name, last login."""
+    """Return a user as one line: identifier, role, state, e-mail address, app, name, last login."""
     state = "disabled" if account.is_disabled else "enabled"
     name = account.display_name or f"{account.first_name} {account.last_name}".strip()
     first = f"{account.id}  {account.role:<5}  {state:<8}  {account.email:<30}"
@@ -229,7 +229,7 @@ def _as_line(account: Account, apps: dict[str, str]) -> str:
 
 
 def _read_password_hash() -> str:
-    """Returns the hash of a password, typed twice on a terminal, otherwise read as one line of standard input.
+    """Return the hash of a password, typed twice on a terminal, otherwise read as one line of standard input.
 
     A password is never an argument, since other users of the host can read command lines.
     """

@@ -25,7 +25,7 @@ def add_arguments(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def list_webhooks(flags: argparse.Namespace, settings: Settings) -> None:
-    """Prints one line per webhook: its state, the number of its events that wait or failed, and its URL."""
+    """Print one line per webhook: its state, the number of its events that wait or failed, and its URL."""
     open_database(settings)
     ended, counts = EndedWebhook.times(), Delivery.counts_by_target(WEBHOOK)
     for url in dict.fromkeys((*settings.webhook, *ended)):
@@ -37,7 +37,7 @@ def list_webhooks(flags: argparse.Namespace, settings: Settings) -> None:
 
 
 def test_webhooks(flags: argparse.Namespace, settings: Settings) -> int:
-    """Sends a `ping`, without the outbox, and prints the result for each webhook. Returns 1 if one failed."""
+    """Send a `ping`, without the outbox, and print the result for each webhook. Returns 1 if one failed."""
     urls = [flags.url] if flags.url else settings.webhook
     if not urls:
         raise Stop("there is no webhook: pass a URL, or set --webhook")
@@ -53,7 +53,7 @@ def test_webhooks(flags: argparse.Namespace, settings: Settings) -> int:
 
 
 def enable_webhook(flags: argparse.Namespace, settings: Settings) -> None:
-    """Sends events to a webhook again, from now on."""
+    """Send events to a webhook again, from now on."""
     open_database(settings)
     if not EndedWebhook.enable(flags.url):
         raise Stop(f"this webhook has not ended: {flags.url}")

@@ -116,5 +116,5 @@ def form_page(
 
 
 def expect_own_form(request_info: RequestInfo, csrf_token: str) -> None:
-    """Raises StaleForm if the form does not come from the page of `form`, in the same browser."""
+    """Raise StaleForm if the form does not come from the page of `form`, in the same browser."""
     csrf.expect_cookie_token(read_cookie(request_info, FORM_COOKIE), csrf_token)

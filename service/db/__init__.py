@@ -147,7 +147,7 @@ class Table(peewee.Model):
 
     @classmethod
     def find(cls, id: str) -> "Self | None":
-        """The row with an identifier, or None."""
+        """Return the row with an identifier, or None."""
         row = _by_identifier(id, table=cls).row()
         if row is None:
             return None
@@ -159,7 +159,7 @@ class Table(peewee.Model):
 
     @classmethod
     def get_by_id(cls, pk: str) -> Self:
-        """The row with an identifier. Raises peewee.DoesNotExist."""
+        """Return the row with an identifier. Raises peewee.DoesNotExist."""
         found = cls.find(pk)
         if found is None:
             raise peewee.DoesNotExist
@@ -183,27 +183,27 @@ class Table(peewee.Model):
 
     @classmethod
     def path_column(cls) -> Column:
-        """The column whose value identifies a row in a path."""
+        """Return the column whose value identifies a row in a path."""
         return primary_key(cls)
 
     @classmethod
     def get_for(cls, caller: Caller, id: str, *above: PathRow) -> Self:
-        """The row with an identifier of a path, below the rows `above`. Raises ApiError without access."""
+        """Return the row with an identifier of a path, below the rows `above`. Raises ApiError without access."""
         raise NotImplementedError
 
     @classmethod
     def from_import(cls, given: dict[str, SqlValue]) -> dict[str, SqlValue]:
-        """Columns of an imported record that are derived from its members, as stored. Raises ValueError."""
+        """Return columns of an imported record that are derived from its members, as stored. Raises ValueError."""
         return {}
 
     @classmethod
     def reindexing(cls, identifiers: Sequence[str]) -> AbstractContextManager[None]:
-        """A block that writes rows without `save`. At its end, data derived from them is updated."""
+        """Return a block that writes rows without `save`. At its end, data derived from them is updated."""
         return nullcontext()
 
     @classmethod
     def unique_members(cls) -> list[str]:
-        """The unique columns; of several columns that are unique together, the last."""
+        """Return the unique columns; of several columns that are unique together, the last."""
         single = [column.name for column in cls._meta.sorted_fields if column.unique]
         together = [index._expressions[-1].name for index in cls._meta.indexes if getattr(index, "_unique", False)]
         return single + together
@@ -214,7 +214,7 @@ class Table(peewee.Model):
 
 
 def connect(folder: Path, url: str = "", replica: str = "", *, writable: bool = True, create: bool = False) -> Engine:
-    """The engine for the database at a URL, or without a URL for `service.db` in a folder.
+    """Return the engine for the database at a URL, or without a URL for `service.db` in a folder.
 
     A missing folder or file is created only with `create`. Raises DatabaseUnusable.
     """
@@ -255,7 +255,9 @@ def release_database() -> None:
 
 
 def write(*names: str) -> AbstractContextManager[None]:
-    """A transaction that excludes other writers with a common name. Required to read rows and write depending on them.
+    """Return a transaction that excludes other writers with a common name.
+
+    Required to read rows and write depending on them.
 
     A name is an identifier, usually of the user or chat session that the rows belong to. Without names, all other
     writers are excluded. Only database statements may run inside; see the rules at the top of this module.
@@ -264,27 +266,30 @@ def write(*names: str) -> AbstractContextManager[None]:
 
 
 def bulk_write() -> AbstractContextManager[None]:
-    """A `write()` of very many rows in any order. Before its end, the caller checks that all references are valid."""
+    """Return a `write()` of very many rows in any order.
+
+    Before its end, the caller checks that all references are valid.
+    """
     return database.obj.bulk_write()
 
 
 def snapshot() -> AbstractContextManager[None]:
-    """A read transaction: all its reads see the same state of the database."""
+    """Return a read transaction: all its reads see the same state of the database."""
     return database.obj.snapshot()
 
 
 def inline_read() -> AbstractContextManager[None]:
-    """Reads on the event loop. A write, or a read that exceeds the time budget, raises NeedsThread."""
+    """Read on the event loop. A write, or a read that exceeds the time budget, raises NeedsThread."""
     return database.obj.inline_read()
 
 
 def inline_snapshot() -> AbstractContextManager[None]:
-    """One snapshot for several `inline_read` blocks of this thread, so that the read lock is acquired once."""
+    """Open one snapshot for several `inline_read` blocks of this thread, so that the read lock is acquired once."""
     return database.obj.inline_snapshot()
 
 
 def group_commit() -> AbstractContextManager[Callable[[], None]]:
-    """A transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
+    """Return a transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
 
     Yields a function that raises TransactionLost if the database has rolled back the transaction on an error.
     """
@@ -302,7 +307,7 @@ def listening() -> AbstractContextManager[Callable[[], list[str]]]:
 
 
 def change_marker() -> object:
-    """A value that changes when another connection commits."""
+    """Return a value that changes when another connection commits."""
     return database.obj.change_marker()
 
 
@@ -312,7 +317,7 @@ def rewrite_files() -> None:
 
 
 def is_unavailable(error: BaseException | None) -> bool:
-    """Whether an error means that the database is unavailable, rather than a bug."""
+    """Return whether an error means that the database is unavailable, rather than a bug."""
     return database.obj.is_unavailable(error)
 
 
@@ -338,7 +343,7 @@ def reconnect_after(error: BaseException) -> None:
 
 
 def retry_on_conflict(action: Callable[[], Result]) -> Result:
-    """The result of an action, retried on serialization failures: at most MAX_ATTEMPTS attempts in all."""
+    """Return the result of an action, retried on serialization failures: at most MAX_ATTEMPTS attempts in all."""
     for _ in range(MAX_ATTEMPTS - 1):
         try:
             return action()
@@ -351,7 +356,10 @@ def retry_on_conflict(action: Callable[[], Result]) -> Result:
 def render(
     table: type[Table], id: str, *, own: bool = False, row: Callable[[], RenderedRow] | None = None
 ) -> msgspec.Raw:
-    """The JSON object of a row, rendered by the database; `row` returns other SQL. Raises peewee.DoesNotExist."""
+    """Return the JSON object of a row, rendered by the database; `row` returns other SQL.
+
+    Raises peewee.DoesNotExist.
+    """
 
     def make(query: peewee.Select) -> Statement:
         statement: Statement = query.select(row() if row else peewee.SQL(row_json(table, own=own))).sql()
@@ -369,25 +377,25 @@ def render(
 
 @functools.cache
 def _names(table: type[Table]) -> list[str]:
-    """The names of the columns, in the order of the table."""
+    """Return the names of the columns, in the order of the table."""
     return [column.name for column in table._meta.sorted_fields]
 
 
 @functools.cache
 def _converted(table: type[Table]) -> list[Column]:
-    """The columns whose values differ between Python and the database."""
+    """Return the columns whose values differ between Python and the database."""
     plain = (peewee.Field.adapt, peewee.Field.python_value)
     return [column for column in table._meta.sorted_fields if (type(column).adapt, type(column).python_value) != plain]
 
 
 @functools.cache
 def _is_constant(table: type[Table]) -> bool:
-    """Whether the SQL that renders a row is independent of the time, so that it can be cached."""
+    """Return whether the SQL that renders a row is independent of the time, so that it can be cached."""
     return not any(isinstance(value, ActiveFlag) for value in vars(table).values())
 
 
 def contains(column: peewee.Field, text: object) -> peewee.Node:
-    """The condition that a column contains the text of a `search_pattern`; case-sensitive."""
+    """Return the condition that a column contains the text of a `search_pattern`; case-sensitive."""
     return database.obj.contains(column, text)
 
 
@@ -401,10 +409,10 @@ def read_matches(read: Callable[[str], Result], column: peewee.Field, text: str,
 
 
 def is_match(table: type[Table], expression: object) -> peewee.Node:
-    """The condition that a row of a table is found by an index query of `read_matches`."""
+    """Return the condition that a row of a table is found by an index query of `read_matches`."""
     return database.obj.is_match(table, expression)
 
 
 def search_pattern(text: str) -> str:
-    """The argument of `contains` for a text."""
+    """Return the argument of `contains` for a text."""
     return database.obj.search_pattern(text)

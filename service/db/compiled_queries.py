@@ -47,7 +47,7 @@ class Placeholder(peewee.Node):
 
 
 def literal(number: int) -> peewee.SQL:
-    """A constant limit as part of the SQL, so that the query planner knows it."""
+    """Return a constant limit as part of the SQL, so that the query planner knows it."""
     return peewee.SQL(str(number))
 
 
@@ -62,7 +62,7 @@ class CompiledQuery:
     def statement(
         self, use: Hashable, make: Callable[..., tuple[Sql, Sequence[object]]], *more: object
     ) -> tuple[Sql, Sequence[object]]:
-        """The statement that `make` returns for the query and `more` values. Cached for each `use`."""
+        """Return the statement that `make` returns for the query and `more` values. Cached for each `use`."""
         key = (database.obj.kind, self.build, len(self.values), self.variant, use)
         cached = _cache.get(key)
         if cached is None:
@@ -73,16 +73,16 @@ class CompiledQuery:
         return cached[0], [given[value.number] if type(value) is Placeholder else value for value in cached[1]]
 
     def row(self) -> Row:
-        """The first row as a tuple, or None."""
+        """Return the first row as a tuple, or None."""
         return database.obj.execute_sql(*self.statement("as built", _sql)).fetchone()
 
     def value(self) -> SqlValue:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         row = self.row()
         return row and row[0]
 
     def rows(self) -> list[Row]:
-        """All rows as tuples."""
+        """Return all rows as tuples."""
         return list(database.obj.execute_sql(*self.statement("as built", _sql)).fetchall())
 
     def run(self) -> int:
@@ -97,11 +97,11 @@ class CompiledQuery:
             database.obj.execute_sql(sql, [*itertools.islice(remaining, number)])
 
     def count_statement(self) -> Statement:
-        """The statement that counts the rows."""
+        """Return the statement that counts the rows."""
         return self.statement("count", _count)
 
     def count(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(database.obj.execute_sql(*self.count_statement()).fetchone()[0])
 
 
@@ -116,7 +116,7 @@ def compiled(build: Callable[Parameters, Query | list[Query]]) -> Callable[Param
 
 
 def pad_values(values: list[SqlValue]) -> list[SqlValue]:
-    """Values for an IN, the last repeated up to the next power of two, so that there are few different queries."""
+    """Return values for an IN, the last repeated up to the next power of two, so that few queries are compiled."""
     return values + values[-1:] * ((1 << (len(values) - 1).bit_length()) - len(values))
 
 

@@ -51,7 +51,7 @@ class TransactionLost(peewee.OperationalError):
 
 
 def reason(error: BaseException) -> str:
-    """The first line of a database's error message, without the values of rows that it may contain."""
+    """Return the first line of a database's error message, without the values of rows that it may contain."""
     if ("no transaction is active" in str(error) or isinstance(error, TransactionLost)) and error.__context__:
         return reason(error.__context__)  # the error after which SQLite has rolled back the transaction
     text = str(error if isinstance(error, OSError) or not error.args else error.args[0])
@@ -77,7 +77,7 @@ def limit_pages(size: int) -> Iterator[None]:
 
 
 def page_bytes(rows: int) -> int:
-    """The maximum size of a page that is limited to a number of rows, in bytes."""
+    """Return the maximum size of a page that is limited to a number of rows, in bytes."""
     return min(max(rows * ROW_BYTES, SMALL_PAGE_BYTES), _page_limit.size)
 
 
@@ -96,7 +96,7 @@ class Order(NamedTuple):
         return " ".join(words[: 1 + self.explicit_nulls])
 
     def sql(self) -> peewee.Ordering:
-        """The order for Peewee. The index is read in both directions, so the position of nulls depends on it."""
+        """Return the order for Peewee. The index is read in both directions, so the position of nulls depends on it."""
         nulls = ("last" if self.descending else "first") if self.explicit_nulls else None
         ordering: peewee.Ordering = (self.column.desc if self.descending else self.column.asc)(nulls=nulls)
         return ordering
@@ -134,61 +134,61 @@ class Engine(_PeeweeDatabase):
     name: str  # the location of the data for display, without a password
 
     def write(self, *names: str) -> AbstractContextManager[None]:
-        """A transaction that excludes other writers with a common name, or without names, all other writers."""
+        """Return a transaction that excludes other writers with a common name, or without names, all other writers."""
         raise NotImplementedError
 
     def savepoint(self) -> peewee._savepoint:
-        """A savepoint: a part of a transaction that can be rolled back separately."""
+        """Return a savepoint: a part of a transaction that can be rolled back separately."""
         return _Savepoint(self, "part")
 
     def bulk_write(self) -> AbstractContextManager[None]:
-        """A `write()` of very many rows. Foreign keys may be unchecked until its end; the caller checks them."""
+        """Return a `write()` of very many rows. Foreign keys may be unchecked until its end; the caller checks them."""
         return self.write()
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """A read transaction: all its reads see the same state of the database."""
+        """Return a read transaction: all its reads see the same state of the database."""
         raise NotImplementedError
 
     def inline_read(self) -> AbstractContextManager[None]:
-        """Reads on the event loop. A write, or a read that exceeds the time budget, raises NeedsThread."""
+        """Read on the event loop. A write, or a read that exceeds the time budget, raises NeedsThread."""
         raise NotImplementedError
 
     def inline_snapshot(self) -> AbstractContextManager[None]:
-        """One snapshot for several `inline_read` blocks of this thread, so that the read lock is acquired once."""
+        """Open one snapshot for several `inline_read` blocks of this thread, so that the read lock is acquired once."""
         raise NotImplementedError
 
     def is_reading_inline(self) -> bool:
-        """Whether this thread is inside `inline_read`."""
+        """Return whether this thread is inside `inline_read`."""
         return False
 
     def group_commit(self) -> AbstractContextManager[Callable[[], None]]:
-        """A transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
+        """Return a transaction for the writes of several requests; each outermost `write()` in it is a savepoint.
 
         Yields a function that raises TransactionLost if the database has rolled back the transaction on an error.
         """
         raise NotImplementedError
 
     def replica_read(self) -> AbstractContextManager[None]:
-        """A read that a replica may execute."""
+        """Return a read that a replica may execute."""
         return nullcontext()
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Whether an error means that the database is unavailable, rather than a bug."""
+        """Return whether an error means that the database is unavailable, rather than a bug."""
         raise NotImplementedError
 
     def reconnect_after(self, error: BaseException) -> None:
         """Reconnect this thread after its transaction, if the error may persist in the connection."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Whether an error means that the transaction was rolled back, and may succeed when it is retried."""
+        """Return whether an error means that the transaction was rolled back, and may succeed when it is retried."""
         return False
 
     def format_sql(self, template: str, values: Sequence[str]) -> str:
-        """SQL for a text with a value for each `%s`. The values are SQL and never NULL."""
+        """Return SQL for a text with a value for each `%s`. The values are SQL and never NULL."""
         raise NotImplementedError
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """SQL that selects the number of rows of all `parts` in order, the rows that fit in a page, and their number.
+        """Return SQL for the number of rows of all `parts` in order, the rows that fit in a page, and their number.
 
         The rows are bytes, joined by `,\\n`. The first value of the statement is `byte_limit`. If there are several
         parts, the last value is the maximum number of rows.
@@ -196,31 +196,31 @@ class Engine(_PeeweeDatabase):
         raise NotImplementedError
 
     def byte_limit(self, rows: int) -> int:
-        """The first value of the statement of `join_rows`, for a page of at most `rows` rows."""
+        """Return the first value of the statement of `join_rows`, for a page of at most `rows` rows."""
         raise NotImplementedError
 
     def fetch_joined(self, sql: str, values: Sequence[object]) -> Row:
-        """The row of a statement of `join_rows`, or None if the rows must be fetched one by one."""
+        """Return the row of a statement of `join_rows`, or None if the rows must be fetched one by one."""
         return self.execute_sql(sql, values).fetchone()
 
     def fetch_each(self, parts: Sequence[str], order: Sequence[Order], values: Sequence[object]) -> Rows:
-        """Yields the rows of all `parts` in order, each fetched when it is needed."""
+        """Yield the rows of all `parts` in order, each fetched when it is needed."""
         raise NotImplementedError
 
     def byte_length(self, column: peewee.Field) -> peewee.Node:
-        """SQL for the number of bytes of a text."""
+        """Return SQL for the number of bytes of a text."""
         raise NotImplementedError
 
     def page_keys(self, order: Sequence[Order]) -> list[peewee.Node]:
-        """The columns that the parts of a page must select in addition to the rows."""
+        """Return the columns that the parts of a page must select in addition to the rows."""
         return []
 
     def search_pattern(self, text: str) -> str:
-        """The argument of `contains` for a text."""
+        """Return the argument of `contains` for a text."""
         return text
 
     def contains(self, column: peewee.Field, text: object) -> peewee.Node:
-        """The condition that a column contains the text of a `search_pattern`; case-sensitive."""
+        """Return the condition that a column contains the text of a `search_pattern`; case-sensitive."""
         raise NotImplementedError
 
     def read_matches(self, read: Callable[[str], Result], column: peewee.Field, text: str, *, covered: bool) -> Result:
@@ -232,11 +232,11 @@ class Engine(_PeeweeDatabase):
         return read("")
 
     def is_match(self, table: type[peewee.Model], expression: object) -> peewee.Node:
-        """The condition that a row of a table is found by an index query of `read_matches`."""
+        """Return the condition that a row of a table is found by an index query of `read_matches`."""
         raise NotImplementedError
 
     def change_marker(self) -> object:
-        """A value that changes when another connection commits."""
+        """Return a value that changes when another connection commits."""
         raise NotImplementedError
 
     def send_signal(self, text: str) -> None:
@@ -250,18 +250,18 @@ class Engine(_PeeweeDatabase):
         yield lambda: signals.shared.received(counts)
 
     def stream(self, sql: str) -> Iterator[tuple[object, ...]]:
-        """Yields the rows of a query without loading all of them into memory. Only inside a snapshot.
+        """Yield the rows of a query without loading all of them into memory. Only inside a snapshot.
 
         Raises the errors of Peewee: DataError if SQLite has stored a text that is not UTF-8.
         """
         raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:
-        """The size of each file, and `free` for the free space of the disk, in bytes; empty for a remote database."""
+        """Return the size of each file, and `free` for the free disk space, in bytes; empty for a remote database."""
         return {}
 
     def identity(self) -> tuple[object, ...]:
-        """A value that identifies the database, whichever address it was opened with."""
+        """Return a value that identifies the database, whichever address it was opened with."""
         raise NotImplementedError
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
@@ -277,7 +277,7 @@ class Engine(_PeeweeDatabase):
         self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders}) {on_conflict}", rows)
 
     def adapt(self, statement: str) -> str:
-        """A statement of a migration in the dialect of this database."""
+        """Return a statement of a migration in the dialect of this database."""
         return statement
 
     def prepare_schema(self) -> None:

@@ -21,7 +21,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, *, exclusive: bool = False) -> None:
-        """Raises BlockingIOError if a lock of another process conflicts, and OSError."""
+        """Raise BlockingIOError if a lock of another process conflicts, and OSError."""
         self.descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.release = weakref.finalize(self, os.close, self.descriptor)
         fcntl.flock(self.descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
@@ -39,7 +39,7 @@ class ServingLock:
     """
 
     def __init__(self, folder: Path, *, is_shared: bool) -> None:
-        """Raises BlockingIOError if a lock of another process conflicts, and OSError."""
+        """Raise BlockingIOError if a lock of another process conflicts, and OSError."""
         self.descriptor = os.open(folder / "service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(self.descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -56,7 +56,7 @@ class ServingLock:
 
 @contextlib.contextmanager
 def work_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside the file `target`, removed at the end of the block.
+    """Yield an empty folder beside the file `target`, removed at the end of the block.
 
     Files of an interrupted run are removed at the start. Raises BlockingIOError while another process writes the same
     file, and OSError.
@@ -80,7 +80,7 @@ def work_folder(target: Path) -> Iterator[Path]:
 
 
 def stored_backups(folder: Path) -> list[Path]:
-    """The complete backups that a service has stored in its data folder, oldest first."""
+    """Return the complete backups that a service has stored in its data folder, oldest first."""
     return sorted((folder / BACKUP_FOLDER).glob("cx-*.db"))
 
 

@@ -20,7 +20,7 @@ Model = TypeVar("Model", bound=peewee.Model)
 
 
 def row_json(table: type[peewee.Model], *, own: bool = False, export: bool = False) -> str:
-    """SQL that renders a row of a table as a JSON object."""
+    """Return SQL that renders a row of a table as a JSON object."""
     return str(database.format_sql(*row_template(table, own=own, export=export)))
 
 
@@ -29,7 +29,7 @@ class RenderedRow(peewee.NodeList):
 
 
 def rendered_row(table: type[peewee.Model], **members: peewee.Node) -> RenderedRow:
-    """SQL for a row as `row_json` renders it, with other SQL for the JSON of some members."""
+    """Return SQL for a row as `row_json` renders it, with other SQL for the JSON of some members."""
     template, values = row_template(table)
     marks = {name: f"\0{name}\0" for name in members}
     own = zip(row_members(table), values, strict=True)
@@ -109,7 +109,10 @@ def page(
 
 
 def _parts(query: "peewee.ModelSelect[Model]", order: Sequence[Order], *given: object) -> Parts:
-    """SQL for each part of a page after a key, and the values. `given` is the key and the maximum number of rows."""
+    """Return SQL for each part of a page after a key, and the values.
+
+    `given` is the key and the maximum number of rows.
+    """
     *key, max_rows = given
     keys = database.page_keys(order)
     rendered = [column for column in query.selected_columns if isinstance(column, RenderedRow)]
@@ -124,7 +127,7 @@ def _parts(query: "peewee.ModelSelect[Model]", order: Sequence[Order], *given: o
 def _join_one_by_one(
     query: "peewee.ModelSelect[Model] | CompiledQuery", order: Sequence[Order], *given: SqlValue
 ) -> tuple[int, bytes, int]:
-    """The result of `Engine.join_rows`, from rows that are fetched one by one until the first that does not fit."""
+    """Return the result of `Engine.join_rows`, from rows fetched one by one until the first that does not fit."""
 
     def make(query: "peewee.ModelSelect[Model]", *given: object) -> Parts:
         return _parts(query, order, *given)
@@ -144,18 +147,18 @@ def _join_one_by_one(
 
 @functools.lru_cache(256)
 def _with_count(page: str, count: str) -> str:
-    """SQL for a page and one more count. Cached, so that the texts are the same objects and compare quickly."""
+    """Return SQL for a page and one more count. Cached, so that the texts are the same objects and compare quickly."""
     return f"SELECT page.*, ({count}) FROM ({page}) AS page"
 
 
 @functools.cache
 def _key_of(*names: str) -> type[msgspec.Struct]:
-    """The members of a row that are the key of a position. Decoding skips all others."""
+    """Return the members of a row that are the key of a position. Decoding skips all others."""
     return msgspec.defstruct("Key", names)
 
 
 def _after_key(order: Sequence[Order], key: Sequence[object]) -> Iterator[peewee.Expression]:
-    """The conditions of which one is true for each row that sorts after `key`, in the order of the list.
+    """Return the conditions of which one is true for each row that sorts after `key`, in the order of the list.
 
     There is one for each column: equal in all columns before it, and after `key` in this one. Each condition is a
     single range of an index, whatever the directions; joined by OR they would not be.

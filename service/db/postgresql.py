@@ -134,7 +134,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
             self._replica.database.disconnect()
 
     def _is_lost(self) -> bool:
-        """Whether the server has sent data outside a query, which means that it has closed the connection."""
+        """Return whether the server has sent data outside a query, which means that it has closed the connection."""
         connection = self._state.conn
         if connection.closed:
             return True
@@ -208,7 +208,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
 
     @contextmanager
     def replica_read(self) -> Iterator[None]:
-        """Reads, from a replica if one has caught up. Raises ReplicaFailed if it fails during the block."""
+        """Read, from a replica if one has caught up. Raises ReplicaFailed if it fails during the block."""
         replica = self._replica
         if not replica or self.in_transaction() or self._thread.replica or not replica.has_caught_up(self):
             yield
@@ -227,7 +227,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
     # Errors.
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Whether the server is unreachable, out of connections, full, read-only, or busy for too long."""
+        """Return whether the server is unreachable, out of connections, full, read-only, or busy for too long."""
         return sqlstates.is_unavailable(error)
 
     def is_conflict(self, error: BaseException) -> bool:
@@ -240,7 +240,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return " || ".join([f"'{first}'", *(f"{v} || '{text}'" for v, text in zip(values, others, strict=True))])
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """The union is sorted, because PostgreSQL may execute its parts in parallel.
+        """Sort the union, because PostgreSQL may execute its parts in parallel.
 
         A running total excludes the rows that do not fit; the first row always fits.
         """
@@ -265,7 +265,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         return [part.column.alias(f"{KEY_PREFIX}{index}") for index, part in enumerate(order)]
 
     def search_pattern(self, text: str) -> str:
-        """A LIKE pattern, which can use the trigram index."""
+        """Return a LIKE pattern, which can use the trigram index."""
         pattern = re.sub(r"([\\%_])", r"\\\1", text)
         return f"%{pattern}%"
 
@@ -315,7 +315,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
             self.execute_sql(function)
 
     def rewrite(self) -> None:
-        """The server does not remove rows that are visible to an open snapshot. It reports their number in a notice."""
+        """Rewrite all tables. Rows that are visible to an open snapshot stay; the server reports their number."""
         remaining_rows: list[str] = []
 
         def count_remaining(notice: Notice) -> None:
@@ -340,14 +340,14 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
             connection.remove_notice_handler(count_remaining)
 
     def longest_reader(self) -> str:
-        """The process with the oldest snapshot, such as an autovacuum worker; empty if it has ended."""
+        """Return the process with the oldest snapshot, such as an autovacuum worker; empty if it has ended."""
         row = self.execute_sql(OLDEST_SNAPSHOT).fetchone()
         return f"process {row[0]} of the database server ({row[1]})" if row else ""
 
 
 @functools.cache
 def _preparing_cursor(driver: Driver) -> type[Cursor]:
-    """The class of cursors that do not prepare searches, because a good plan depends on the text of a pattern."""
+    """Return the class of cursors that prepare no searches, because a good plan depends on the text of a pattern."""
 
     class PreparingCursor(driver.Cursor):  # type: ignore[misc]
         def execute(self, query: str, params: Sequence[object] | None = None, **options: object) -> Cursor:
@@ -357,7 +357,7 @@ def _preparing_cursor(driver: Driver) -> type[Cursor]:
 
 
 def _advisory_locks(names: Sequence[str]) -> str:
-    """SQL that locks names in a fixed order, to avoid deadlocks, or without names excludes all other writers."""
+    """Return SQL that locks names in a fixed order, to avoid deadlocks, or without names excludes all other writers."""
     if not names:
         return "SELECT pg_advisory_xact_lock(0)"
     digests = (hashlib.sha256(name.encode()).digest() for name in names)

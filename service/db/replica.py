@@ -38,7 +38,7 @@ class Replica:
         self.suspended_until = 0.0
 
     def has_caught_up(self, primary: peewee.Database) -> bool:
-        """Whether the replica has replayed all acknowledged writes, so that clients read their own writes.
+        """Return whether the replica has replayed all acknowledged writes, so that clients read their own writes.
 
         Comparing log positions needs no record of writers, which several instances would have to share.
         """

@@ -113,7 +113,7 @@ def check_version(version: str = VERSION) -> None:
 
 
 def saved_copies(folder: Path) -> list[Path]:
-    """The copies of databases that were saved in a folder before a backup was restored or the schema was changed."""
+    """Return the copies of databases in a folder, saved before a backup was restored or the schema was changed."""
     return sorted(path for what in ("before", "schema") for path in folder.glob(f"{FILE_NAME}.{what}-*"))
 
 
@@ -124,7 +124,10 @@ class _ThreadState(threading.local):
 
 
 def lock_folder(folder: Path) -> FolderLock:
-    """A shared lock on a data folder. Raises DatabaseUnusable while a backup is being restored into it, and OSError."""
+    """Return a shared lock on a data folder.
+
+    Raises DatabaseUnusable while a backup is being restored into it, and OSError.
+    """
     try:
         return FolderLock(folder)
     except BlockingIOError:
@@ -132,7 +135,7 @@ def lock_folder(folder: Path) -> FolderLock:
 
 
 def lock_for_serving(folder: Path, *, is_shared: bool) -> ServingLock:
-    """The lock of a service on a data folder, which is created if it is missing. Raises DatabaseUnusable."""
+    """Return the lock of a service on a data folder, which is created if it is missing. Raises DatabaseUnusable."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return ServingLock(folder, is_shared=is_shared)
@@ -198,7 +201,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
 
     @contextmanager
     def inline_snapshot(self) -> Iterator[None]:
-        """An optimization only: SQLite may end the transaction after an error, and a failure to begin it is ignored.
+        """Open a snapshot, as an optimization: SQLite may end it after an error, and a failure to begin it is ignored.
 
         Peewee does not see the transaction, so the connection can be reopened inside it.
         """
@@ -276,7 +279,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
 
     @contextmanager
     def bulk_write(self) -> Iterator[None]:
-        """Disables foreign keys: SQLite scans all children whenever a parent is inserted after one of them.
+        """Disable foreign keys: SQLite scans all children whenever a parent is inserted after one of them.
 
         The cache is larger, so that pages are not written before the end.
         """
@@ -296,7 +299,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
             yield
 
     def is_unavailable(self, error: BaseException | None) -> bool:
-        """Whether the database is locked, full, read-only, unreadable or damaged.
+        """Return whether the database is locked, full, read-only, unreadable or damaged.
 
         Fetching rows raises errors of SQLite that Peewee does not wrap.
         """
@@ -309,7 +312,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
         return f"printf('{template}', {', '.join(values)})"
 
     def join_rows(self, parts: Sequence[str], order: Sequence[Order]) -> str:
-        """A row that is larger than its share of a page aborts the statement with an error, because SQL cannot stop it.
+        """Return SQL that ends with an error at a row larger than its share of a page, because SQL cannot stop.
 
         A running total of the bytes would double the time of every page.
         """
@@ -467,14 +470,14 @@ def reporting_reads(connection: Connection, advance: Callable[[int], None]) -> I
 
 
 def _cause(error: BaseException | None) -> BaseException | None:
-    """The error of SQLite that an error of Peewee wraps, also twice, or the error itself."""
+    """Return the error of SQLite that an error of Peewee wraps, also twice, or the error itself."""
     while isinstance(error, peewee.PeeweeException) and hasattr(error, "orig"):
         error = error.orig
     return error
 
 
 def _all(parts: Sequence[str]) -> str:
-    """SQL for the rows of all parts of a page, in order."""
+    """Return SQL for the rows of all parts of a page, in order."""
     if len(parts) == 1:
         return parts[0]
     return " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts) + " LIMIT ? + 0"
@@ -498,11 +501,11 @@ class ReadOnlySqlite(Sqlite):
         apsw_ext.APSWDatabase.__init__(self, f"{path.as_uri()}?{mode}", flags=flags, pragmas=READ_PRAGMAS, timeout=5)
 
     def is_outdated(self) -> bool:
-        """Whether another process has opened the file since, so that the data read may be inconsistent."""
+        """Return whether another process has opened the file since, so that the data read may be inconsistent."""
         return self._is_immutable and self._is_open()
 
     def _is_open(self) -> bool:
-        """Whether another process has the file open, or has left data in the journal."""
+        """Return whether another process has the file open, or has left data in the journal."""
         journal, shared = Path(f"{self.name}-wal"), Path(f"{self.name}-shm")
         return shared.exists() or (journal.exists() and journal.stat().st_size > 0)
 

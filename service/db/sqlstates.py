@@ -9,17 +9,17 @@ UNAVAILABLE = re.compile(r"08...|25006|25P0[34]|40001|40P01|53...|55000|55P03|57
 
 
 def is_unavailable(error: BaseException | None) -> bool:
-    """Whether the server is unreachable, out of connections, full, read-only, unreadable, damaged, or busy too long."""
+    """Return whether the server is unreachable, out of connections, full, read-only, damaged, or busy too long."""
     code = _sqlstate(error)
     return UNAVAILABLE.fullmatch(code) is not None if code else isinstance(error, peewee.OperationalError)
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the transaction was rolled back because it conflicted with another."""
+    """Return whether the transaction was rolled back because it conflicted with another."""
     return _sqlstate(error) in CONFLICTS
 
 
 def _sqlstate(error: BaseException | None) -> str:
-    """The SQLSTATE of an error; empty without one."""
+    """Return the SQLSTATE of an error; empty without one."""
     original = getattr(error, "orig", error)  # the error of the driver, where Peewee has wrapped it
     return getattr(original, "sqlstate", None) or ""

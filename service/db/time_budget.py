@@ -20,7 +20,7 @@ class TimeBudget(threading.local):
         self.until = 0.0
 
     def is_spent(self) -> bool:
-        """Whether the budget is spent. SQLite calls this while a statement runs, and interrupts it if so."""
+        """Return whether the budget is spent. SQLite calls this while a statement runs, and interrupts it if so."""
         if not self.until:
             return False
         used = time.thread_time()

@@ -67,7 +67,7 @@ def read_matches(
 
 
 def match_expression(column: peewee.Field, text: str) -> str:
-    """The FTS5 query for rows that may contain a text; empty if the text is too short, or the column is not indexed."""
+    """Return the FTS5 query for rows that may contain a text; empty for a short text or a column without an index."""
     starts = range(len(text) - TRIGRAM_LENGTH + 1)
     trigrams = list(dict.fromkeys(text[start : start + TRIGRAM_LENGTH] for start in starts))
     chosen = trigrams[:: max(1, math.ceil(len(trigrams) / MAX_TRIGRAMS))]
@@ -76,7 +76,7 @@ def match_expression(column: peewee.Field, text: str) -> str:
 
 
 def is_match(table: type[peewee.Model], expression: object) -> peewee.NodeList:
-    """The condition that a row of a table is a candidate for a match expression."""
+    """Return the condition that a row of a table is a candidate for a match expression."""
     name = table._meta.table_name
     numbers = f"SELECT rowid FROM {name}_trigrams WHERE {name}_trigrams MATCH "
     rows = f'IN (SELECT {name}_id FROM "{name}_number" WHERE number IN ({numbers}'

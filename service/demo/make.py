@@ -101,7 +101,7 @@ class Conversation:
 
 
 def texts(item: object) -> Iterator[str]:
-    """Yields all texts in a YAML node. A mapping is a line with an unquoted colon, and becomes that line again.
+    """Yield all texts in a YAML node. A mapping is a line with an unquoted colon, and becomes that line again.
 
     Texts that the service refuses as messages are skipped: empty ones, NUL characters, lone surrogates. 1.3.3 has none.
     """
@@ -115,7 +115,7 @@ def texts(item: object) -> Iterator[str]:
 
 
 def conversations() -> Iterator[Conversation]:
-    """Yields all conversations with a text, ordered by folder, file and place."""
+    """Yield all conversations with a text, ordered by folder, file and place."""
     import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # leaves scalars as written: yes, 1.0, null
@@ -128,7 +128,7 @@ def conversations() -> Iterator[Conversation]:
 
 
 def stamp(moment: datetime) -> str:
-    """Returns a time in the format of the API."""
+    """Return a time in the format of the API."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -167,7 +167,7 @@ class Realm:
         return chat | {"created_at": stamp(begin)}
 
     def message(self, chat: Members, sender: tuple[str, str], text: str, moment: datetime) -> Members:
-        """Returns a message. Its ULID derives from its time and session, so that it is the same in every run."""
+        """Return a message. Its ULID derives from its time and session, so that it is the same in every run."""
         salt = UUID(self.id("message", chat["id"], moment)).int % 2**80
         message = {
             "id": str(ULID.from_int(int(moment.timestamp()) * 1000 << 80 | salt)),
@@ -178,7 +178,7 @@ class Realm:
         return message | {"created_at": stamp(moment)}
 
     def records(self, sessions: list[Session]) -> Iterator[Members]:
-        """Yields the app, its users, bots, sessions and messages. In each conversation, customer and bot alternate."""
+        """Yield the app, its users, bots, sessions and messages. In each conversation, customer and bot alternate."""
         yield {"app": {"id": self.id("app"), "name": self.title or self.name.title()}}
         yield from ({"user": self.user(person, *about)} for person, about in PEOPLE.items())
         topics = sorted({(part.language, part.category) for _, parts in sessions for part in parts})
@@ -195,12 +195,12 @@ class Realm:
 
 
 def records(of: Iterable[Conversation], realm: str = "corpus") -> Iterator[Members]:
-    """Yields a chat session for each conversation; every fourth belongs to bob, the others to alice."""
+    """Yield a chat session for each conversation; every fourth belongs to bob, the others to alice."""
     return Realm(realm).records([("bob" if index % 4 == 3 else "alice", [one]) for index, one in enumerate(of)])
 
 
 def plan() -> Iterator[Session]:
-    """Yields the sessions of the demo, mixed by language and user. Each session continues its topic."""
+    """Yield the sessions of the demo, mixed by language and user. Each session continues its topic."""
     topics_by_user = [(person, *topic.split("/")) for person, topics in DEMO.items() for topic in topics.split()]
     found = groupby(conversations(), key=lambda one: (one.language, one.category))
     pools = {topic: iter(list(group)) for topic, group in found}
@@ -212,7 +212,7 @@ def plan() -> Iterator[Session]:
 
 
 def add_details(realm: Realm, chat: Members, messages: list[Members]) -> Iterator[Members]:
-    """Adds pins, a deletion and a reply to the messages of a session. Yields a private note."""
+    """Add pins, a deletion and a reply to the messages of a session. Yields a private note."""
     begin = datetime.fromisoformat(chat["created_at"])
     for place in (3, 150, 250):
         messages[place] |= {"is_pinned": True, "pinned_at": stamp(begin + timedelta(hours=9, minutes=place))}
@@ -223,19 +223,19 @@ def add_details(realm: Realm, chat: Members, messages: list[Members]) -> Iterato
 
 
 def quotation(message: Members) -> Members:
-    """Returns the members of a reply that quote a message."""
+    """Return the members of a reply that quote a message."""
     snapshot = {name: message[name] for name in ("sender_type", "content_type", "text")}
     return {"reply_to_message_id": message["id"], "reply_snapshot": snapshot}
 
 
 def dated(members: Members) -> Members:
-    """Returns a record with `created_at` and `updated_at`."""
+    """Return a record with `created_at` and `updated_at`."""
     created_at = members.get("created_at", stamp(START))
     return {**members, "created_at": created_at, "updated_at": created_at}
 
 
 def message_notification(realm: Realm, user_id: str, title: str, message: Members, read_at: str | None) -> Members:
-    """Returns the notification about a message."""
+    """Return the notification about a message."""
     note: Members = {"id": realm.id("notification", user_id, message["id"]), "user_id": user_id, "type": "chat_message"}
     note |= {"title": title, "body": message["text"][:200], "conversation_id": message["conversation_id"]}
     note |= {"session_id": message["chat_session_id"], "created_at": message["created_at"]}
@@ -244,7 +244,7 @@ def message_notification(realm: Realm, user_id: str, title: str, message: Member
 
 
 def canned_answers(realm: Realm, sessions: Iterable[Session]) -> Iterator[Members]:
-    """Yields the questions and answers in some sessions as canned answers of their bots."""
+    """Yield the questions and answers in some sessions as canned answers of their bots."""
     known: dict[tuple[str, str], str] = {}
     for part in (part for _, parts in sessions for part in parts):
         for question, answer in zip(part.lines[::2], part.lines[1::2], strict=False):
@@ -255,7 +255,7 @@ def canned_answers(realm: Realm, sessions: Iterable[Session]) -> Iterator[Member
 
 
 def draw_avatar(looks: dict[str, str]) -> str:
-    """Returns an avatar, WebP in base64: a face, shoulders and hair in flat colours."""
+    """Return an avatar, WebP in base64: a face, shoulders and hair in flat colours."""
     from PIL import Image, ImageColor, ImageDraw
 
     image = Image.new("RGB", (768, 768), looks["back"])
@@ -281,7 +281,7 @@ def draw_avatar(looks: dict[str, str]) -> str:
 
 
 def password_hash() -> str:
-    """Returns the hash of the password of all users. It is the same in every run, and saves time at the first start."""
+    """Return the hash of the password of all users. It is the same in every run, and saves time at the first start."""
     from argon2.low_level import Type, hash_secret
 
     return hash_secret(PASSWORD.encode(), b"of a demo, known", 2, 19456, 1, 32, Type.ID).decode()
@@ -295,7 +295,7 @@ class Story:
     content: Members
 
     def members(self, given: Value) -> Value:
-        """Returns a record in the format of the API: times as texts, and identifiers in place of names."""
+        """Return a record in the format of the API: times as texts, and identifiers in place of names."""
         if isinstance(given, datetime):
             return stamp(given)
         if not isinstance(given, dict):
@@ -307,7 +307,7 @@ class Story:
         return self.realm.id("app") if name == "lounge" else self.realm.id(kind, name)
 
     def people(self, known: dict[str, Members]) -> Iterator[Members]:
-        """Updates the users in `known`. Yields the other users, and the avatars of all."""
+        """Update the users in `known`. Yields the other users, and the avatars of all."""
         for person, given in self.content["person"].items():
             members = self.members({name: value for name, value in given.items() if name != "looks"})
             if person in known:
@@ -319,7 +319,7 @@ class Story:
             yield {"avatar": face | {"image": draw_avatar(given["looks"])}}
 
     def catalogue(self) -> Iterator[Members]:
-        """Yields the second app, its bots and their canned answers."""
+        """Yield the second app, its bots and their canned answers."""
         for name, given in self.content["app"].items():
             yield {"app": {"id": self.id("app", name), **given}}
         for name, given in self.content["bot"].items():
@@ -328,7 +328,7 @@ class Story:
             yield {"bot_answer": {"id": self.realm.id("answer", number), **self.members(given)}}
 
     def chats(self, names: dict[str, str]) -> Iterator[Members]:
-        """Yields chats, their messages and notifications. `names` are the display names of users by identifier."""
+        """Yield chats, their messages and notifications. `names` are the display names of users by identifier."""
         for given in self.content["chat"]:
             chat = self.members({name: value for name, value in given.items() if name not in ("name", "said")})
             chat["id"] = self.id("session", given["name"])
@@ -339,7 +339,7 @@ class Story:
             yield from ({"notification": note} for note in self.message_notifications(chat, messages, names))
 
     def messages_of(self, chat: Members, given: Members) -> Iterator[Members]:
-        """Yields the messages of a chat."""
+        """Yield the messages of a chat."""
         moment, before = given["created_at"], list[Members]()
         for name, text, *more in given["said"]:
             also = dict(*more)
@@ -355,7 +355,7 @@ class Story:
             yield message
 
     def message_notifications(self, chat: Members, messages: list[Members], names: dict[str, str]) -> Iterator[Members]:
-        """Yields notifications to the owner, and to staff who wrote before. Users read them when they write next."""
+        """Yield notifications to the owner, and to staff who wrote before. Users read them when they write next."""
         for place, message in enumerate(messages):
             staff = {one["sender_id"] for one in messages[:place] if one["sender_type"] == "agent"}
             receivers = staff if message.get("is_private") else staff | {chat["user_id"]}
@@ -365,7 +365,7 @@ class Story:
                 yield message_notification(self.realm, user_id, names[message["sender_id"]], message, read_at)
 
     def other_records(self) -> Iterator[Members]:
-        """Yields events, data shares, feedback, and notifications that are not about messages."""
+        """Yield events, data shares, feedback, and notifications that are not about messages."""
         for name, kind in KINDS.items():
             for number, given in enumerate(self.content[name]):
                 members = self.members(given)
@@ -373,7 +373,7 @@ class Story:
 
 
 def demo() -> Iterator[Members]:
-    """Yields the records of the demo: the planned sessions, notifications about the newest replies, and the story."""
+    """Yield the records of the demo: the planned sessions, notifications about the newest replies, and the story."""
     realm = Realm("demo", "Lingua Lounge")
     sessions = list(plan())
     demo_records = list(realm.records(sessions))
@@ -408,14 +408,14 @@ def demo() -> Iterator[Members]:
 
 
 def notice() -> str:
-    """Returns the origin and the licence of the conversations, which must accompany them."""
+    """Return the origin and the licence of the conversations, which must accompany them."""
     about = metadata("chatterbot-corpus")
     origin = f"Conversations from {about['Name']} {about['Version']} by {about['Author']} and its contributors."
     return f"{origin}\nUsers, times, identifiers and a story were added; the texts are unchanged.\n\n{LICENCE}"
 
 
 def main() -> None:
-    """Writes the chosen records, and prints their number by kind."""
+    """Write the chosen records, and print their number by kind."""
     parser = argparse.ArgumentParser(description="Generate conversations as JSON Lines records.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--demo", type=Path, metavar="OUT", help="a small, fixed demo in many scripts")

@@ -12,7 +12,7 @@ END_TIMEOUT = 5.0  # seconds
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """A block in which the server runs. Yields its URL, on a free port of the loopback interface. Raises OSError.
+    """Run the server during the block. Yields its URL, on a free port of the loopback interface. Raises OSError.
 
     Its standard input is a pipe to which nothing is written: it ends when no process has the other end, which are this
     process and those that it forks.

@@ -28,12 +28,12 @@ class ApiError(Exception):
 
     @classmethod
     def default_message(cls) -> str:
-        """The message of errors without a detail: the docstring."""
+        """Return the message of errors without a detail: the docstring."""
         return " ".join((cls.__doc__ or "").split())
 
     @classmethod
     def with_status(cls, status: int) -> "Iterator[type[ApiError]]":
-        """The errors with a status, the general one first."""
+        """Return the errors with a status, the general one first."""
         for error in cls.__subclasses__():
             if error.status == status:
                 yield error
@@ -41,9 +41,9 @@ class ApiError(Exception):
 
     @classmethod
     def status_for(cls, statuses: Collection[int]) -> int | None:
-        """The status of this error for an operation that declares `statuses`; None if another error replaces it."""
+        """Return the status of this error for an operation that declares `statuses`; None if another replaces it."""
         return cls.status
 
     def info(self, statuses: Collection[int]) -> ErrorInfo:
-        """The error as an operation that declares `statuses` reports it."""
+        """Return the error as an operation that declares `statuses` reports it."""
         return ErrorInfo(self.status_for(statuses) or self.status, self.code, str(self), self.headers)

@@ -26,7 +26,7 @@ _STATIC_FILES = assets.static_files()
 
 
 def build_app(operations: Iterable[Operation], settings: Settings) -> Middleware:
-    """The WSGI application for some operations. Raises TypeError where two have the same route or name."""
+    """Return the WSGI application for some operations. Raises TypeError where two have the same route or name."""
     router = make_router(operations := tuple(operations))
     metrics.shared.name_operations(label for operation in operations for label in operation.labels.values())
     endpoints = {operation.name: endpoint_of(operation, settings, operations) for operation in operations}
@@ -57,7 +57,7 @@ class _Router(bottle.Router):  # type: ignore[misc]  # Bottle gives no types
 
 @functools.lru_cache(maxsize=2)
 def make_router(operations: tuple[Operation, ...]) -> bottle.Router:
-    """The router that finds an operation, or None for a static file. It is the same for all settings.
+    """Return the router that finds an operation, or None for a static file. It is the same for all settings.
 
     Raises TypeError where two operations have the same route or name.
     """
@@ -77,13 +77,13 @@ def make_router(operations: tuple[Operation, ...]) -> bottle.Router:
 def without_transaction(
     respond: Callable[..., Response], environ: WSGIEnvironment, **arguments: object
 ) -> Steps[Response]:
-    """The steps of a request that writes nothing: there are none before the response."""
+    """Return the steps of a request that writes nothing: there are none before the response."""
     return respond(environ, **arguments)
     yield
 
 
 def send_static(environ: WSGIEnvironment, identifiers: dict[str, str], settings: Settings) -> Response:
-    """A file of static/. Browsers revalidate their copies, so that the files of a page are of one version."""
+    """Return a file of static/. Browsers revalidate their copies, so that the files of a page are of one version."""
     file = _STATIC_FILES.get(identifiers["name"])
     if file is None:
         return respond_unrouted(environ, NotFound(), settings)
@@ -91,7 +91,7 @@ def send_static(environ: WSGIEnvironment, identifiers: dict[str, str], settings:
 
 
 def not_routed(environ: WSGIEnvironment, error: bottle.HTTPError, settings: Settings) -> Response:
-    """The response where no route matches: 404, 405, or the allowed methods for OPTIONS."""
+    """Return the response where no route matches: 404, 405, or the allowed methods for OPTIONS."""
     if error.status_code == 404:
         return respond_unrouted(environ, NotFound(), settings)
     known = {*error.get_header("Allow").split(","), "OPTIONS"} - {"PROXY"}
@@ -102,7 +102,7 @@ def not_routed(environ: WSGIEnvironment, error: bottle.HTTPError, settings: Sett
 
 
 def respond_unrouted(environ: WSGIEnvironment, error: ApiError, settings: Settings) -> Response:
-    """An error without an operation: a page for browser navigation, otherwise the envelope."""
+    """Return an error without an operation: a page for browser navigation, otherwise the envelope."""
     if settings.documented_only or not is_navigation(environ):
         return error_response(error)
     info = error.info({error.status})

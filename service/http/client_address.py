@@ -29,7 +29,7 @@ LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.
 
 
 def read_request_info(environ: WSGIEnvironment, settings: Settings) -> RequestInfo:
-    """The client's address and browser, the target of the request, and its cookies."""
+    """Return the client's address and browser, the target of the request, and its cookies."""
     client = _read_client(environ, settings)
     return RequestInfo(
         client.address,
@@ -47,12 +47,12 @@ def read_request_info(environ: WSGIEnvironment, settings: Settings) -> RequestIn
 
 
 def address_of(environ: WSGIEnvironment, settings: Settings) -> str:
-    """The client's address, without the rest of `read_request_info`."""
+    """Return the client's address, without the rest of `read_request_info`."""
     return _read_client(environ, settings).address
 
 
 def is_navigation(environ: WSGIEnvironment) -> bool:
-    """Whether a browser loads a page (Fetch Metadata; Upgrade Insecure Requests)."""
+    """Return whether a browser loads a page (Fetch Metadata; Upgrade Insecure Requests)."""
     wants_page = environ.get("HTTP_ACCEPT", "").startswith("text/html")
     upgrades = environ.get("HTTP_UPGRADE_INSECURE_REQUESTS") == "1" and wants_page
     return environ.get("HTTP_SEC_FETCH_MODE") == "navigate" or upgrades
@@ -60,18 +60,24 @@ def is_navigation(environ: WSGIEnvironment) -> bool:
 
 @functools.cache
 def proxy_network(text: str) -> Network | None:
-    """The network of the trusted proxy; None if empty or UNIX. Raises ValueError with a message for the operator."""
+    """Return the network of the trusted proxy; None if empty or UNIX.
+
+    Raises ValueError with a message for the operator.
+    """
     return _read_network("--trusted-proxy", text) if text and text != UNIX else None
 
 
 @functools.cache
 def metrics_networks(text: str) -> tuple[Network, ...]:
-    """The networks that may read the metrics; loopback if empty. Raises ValueError with a message for the operator."""
+    """Return the networks that may read the metrics; loopback if empty.
+
+    Raises ValueError with a message for the operator.
+    """
     return (_read_network("--metrics-network", text),) if text else LOOPBACK
 
 
 def is_among(networks: Iterable[Network], request_info: RequestInfo) -> bool:
-    """Whether a request comes from one of the networks. False if the address of the client is unknown.
+    """Return whether a request comes from one of the networks. False if the address of the client is unknown.
 
     A client of the Unix socket is on this host.
     """
@@ -95,7 +101,7 @@ class _Client(NamedTuple):
 
 
 def _read_client(environ: WSGIEnvironment, settings: Settings) -> _Client:
-    """The client's address and scheme: from the headers of the trusted proxy, otherwise from the connection.
+    """Return the client's address and scheme: from the headers of the trusted proxy, otherwise from the connection.
 
     The proxy appends the last element of each header; the elements before it come from the client and may be forged.
     Without a valid address in the header, the client has the address of the proxy.
@@ -116,7 +122,7 @@ def _read_client(environ: WSGIEnvironment, settings: Settings) -> _Client:
 
 
 def _read_address(text: str) -> Address | None:
-    """An IP address, with or without a port; None for anything else."""
+    """Return an IP address, with or without a port; None for anything else."""
     found = _ADDRESS.fullmatch(text)
     try:
         ip = ipaddress.ip_address((found[1] or found[2]) if found else text)

@@ -24,7 +24,10 @@ _CODING = re.compile(r"\s*(gzip|x-gzip|\*)\s*(?:;\s*q\s*=\s*([01](?:\.[0-9]{0,3}
 
 @memoized(200)
 def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding header allows gzip. `gzip` takes precedence over `*`; a malformed part is ignored."""
+    """Return whether an Accept-Encoding header allows gzip.
+
+    `gzip` takes precedence over `*`; a malformed part is ignored.
+    """
     weights: dict[str, float] = {}
     for part in header.split(","):
         coding = _CODING.fullmatch(part)
@@ -34,7 +37,7 @@ def accepts_gzip(header: str) -> bool:
 
 
 def compress(environ: WSGIEnvironment, response: Response) -> Response:
-    """The response, compressed if that is worthwhile, safe and accepted.
+    """Return the response, compressed if that is worthwhile, safe and accepted.
 
     The entity tag becomes weak, because it is the same for both forms; comparisons in requests ignore the difference.
     """
@@ -53,7 +56,7 @@ def compress(environ: WSGIEnvironment, response: Response) -> Response:
 
 
 def static_response(environ: WSGIEnvironment, file: Path) -> Response:
-    """A static file, in its compressed form if that is accepted."""
+    """Return a static file, in its compressed form if that is accepted."""
     is_compressed = accepts_gzip(environ.get("HTTP_ACCEPT_ENCODING", ""))
     content = assets.compressed(file) if is_compressed else file.read_bytes()
     response = media_response(Media(content), assets.media_type(file), environ.get("HTTP_IF_NONE_MATCH", ""))

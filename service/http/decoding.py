@@ -34,7 +34,7 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def read_json(raw: bytes) -> JsonObject:
-    """The JSON object in a body. Raises InvalidJson, or InvalidBody with the path of the invalid member."""
+    """Return the JSON object in a body. Raises InvalidJson, or InvalidBody with the path of the invalid member."""
     if not raw.strip():
         raise InvalidBody("$: expected object, got nothing")
     value = read_value(raw)
@@ -44,7 +44,7 @@ def read_json(raw: bytes) -> JsonObject:
 
 
 def read_value(raw: bytes) -> JsonValue:
-    """The value of a JSON text. Raises InvalidJson."""
+    """Return the value of a JSON text. Raises InvalidJson."""
     try:
         value: JsonValue = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
@@ -60,14 +60,14 @@ def read_value(raw: bytes) -> JsonValue:
 
 
 def expect_json(content_type: str) -> None:
-    """Raises InvalidJson if a Content-Type is not JSON. None is accepted."""
+    """Raise InvalidJson if a Content-Type is not JSON. None is accepted."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not re.fullmatch(r"application/[\w.-]+\+json", kind, re.ASCII):
         raise InvalidJson(f"Content-Type: expected application/json, got {kind[:100]!a}.")
 
 
 def read_body(raw: bytes, content_type: str, kind: WireType, lenient: bool) -> tuple[Decoded, list[str]]:
-    """A body as the type `kind`, and the warnings of a lenient operation.
+    """Return a body as the type `kind`, and the warnings of a lenient operation.
 
     The body may be omitted if `kind` is a struct without required members; `null` is not accepted. If it is malformed,
     lenient operations get `kind.nothing()`; others raise InvalidJson or InvalidBody.
@@ -86,7 +86,7 @@ def read_body(raw: bytes, content_type: str, kind: WireType, lenient: bool) -> t
 
 
 def read_form(raw: bytes, content_type: str, kind: type[Struct]) -> Decoded:
-    """A form (application/x-www-form-urlencoded) as the type `kind`. Raises InvalidBody or InvalidParameter."""
+    """Return a form (application/x-www-form-urlencoded) as the type `kind`. Raises InvalidBody or InvalidParameter."""
     if content_type.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
         raise InvalidBody("Content-Type: expected application/x-www-form-urlencoded.")
     form, *_ = inspect.unwrap(_read_parameters)(
@@ -96,7 +96,7 @@ def read_form(raw: bytes, content_type: str, kind: type[Struct]) -> Decoded:
 
 
 def _convert(value: JsonObject, kind: WireType) -> Decoded:
-    """A JSON object as a type: a struct, the columns of BodyColumns, or the object itself."""
+    """Return a JSON object as a type: a struct, the columns of BodyColumns, or the object itself."""
     origin: object = get_origin(kind)
     if origin is not Annotated:
         return convert(value, kind)
@@ -107,7 +107,7 @@ def _convert(value: JsonObject, kind: WireType) -> Decoded:
 def read_query(
     text: str, kind: type[Struct], lenient: bool, locate: Callable[[str, Struct], Position]
 ) -> tuple[Decoded, list[str]]:
-    """A query string as the type `kind`, and the warnings of a lenient operation.
+    """Return a query string as the type `kind`, and the warnings of a lenient operation.
 
     `locate` returns the position of a cursor, given its text and the query without it. Raises InvalidParameter or
     InvalidCursor, unless the operation is lenient.
@@ -129,7 +129,10 @@ def read_query(
 def _read_parameters(
     text: str, kind: type[Struct], lenient: bool
 ) -> tuple[Decoded, list[str], list[tuple[str, Exception]]]:
-    """The query without its cursor, the values of the cursor, and the errors by parameter. Raises InvalidParameter."""
+    """Return the query without its cursor, the values of the cursor, and the errors by parameter.
+
+    Raises InvalidParameter.
+    """
     if text.count("&") >= MAX_PARAMETERS:
         return _select_nothing(kind, lenient)
     given, errors = _parse(text), list[tuple[str, Exception]]()
@@ -157,7 +160,7 @@ def _read_parameters(
 
 
 def _select_nothing(kind: type[Struct], lenient: bool) -> tuple[Decoded, list[str], list[tuple[str, Exception]]]:
-    """The result of `_read_parameters` for too many parameters. Raises InvalidParameter."""
+    """Return the result of `_read_parameters` for too many parameters. Raises InvalidParameter."""
     if not lenient:
         raise InvalidParameter(f"There are more than {MAX_PARAMETERS} parameters.")
     hints = {name: hint for _, name, hint, *_ in _members(kind) if hint in (LowerBound, UpperBound, Position)}
@@ -176,7 +179,10 @@ def _members(kind: type[Struct]) -> list[tuple[str, str, WireType, bool, object]
 
 
 def _parse(text: str) -> dict[str, list[str]]:
-    """All values of each parameter. Invalid UTF-8 becomes surrogates, which are an error of that parameter only."""
+    """Return all values of each parameter.
+
+    Invalid UTF-8 becomes surrogates, which are an error of that parameter only.
+    """
     given: dict[str, list[str]] = {}
     unescaped = text.encode("latin-1").decode("utf-8", "surrogateescape")  # WSGI strings hold bytes as Latin-1
     for name, value in parse_qsl(unescaped, keep_blank_values=True, errors="surrogateescape"):
@@ -185,7 +191,7 @@ def _parse(text: str) -> dict[str, list[str]]:
 
 
 def _read(values: list[str], hint: WireType) -> Decoded:
-    """The value of a parameter. Raises ValueError with the reason."""
+    """Return the value of a parameter. Raises ValueError with the reason."""
     if len(values) > 1:
         raise ValueError("given more than once")
     text = values[0]
@@ -211,7 +217,7 @@ def _read(values: list[str], hint: WireType) -> Decoded:
 
 
 def _literals(hint: object) -> list[str]:
-    """The values of a Literal, also in an Annotated or a union."""
+    """Return the values of a Literal, also in an Annotated or a union."""
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     return [value for part in get_args(hint) for value in _literals(part)]
@@ -255,7 +261,7 @@ def _check(value: object, path: _Path = (), depth: int = 0) -> None:
 
 
 def _format(path: _Path) -> str:
-    """A path as text: `$.location[2]`."""
+    """Return a path as text: `$.location[2]`."""
     if not path:
         return "$"
     parent, step = path

@@ -66,7 +66,7 @@ class PageEndpoint(Endpoint):
             return html_pages.page_response(self.operation.status, result, self.settings)
 
     def respond_to_error(self, error: ApiError, request_info: RequestInfo) -> Response:
-        """A page for navigation and malformed requests; JSON for the scripts of a page."""
+        """Return a page for navigation and malformed requests; JSON for the scripts of a page."""
         if not (request_info.is_navigation or isinstance(error, BadRequest)):
             return super().respond_to_error(error, request_info)
         info = error.info(self.operation.all_statuses)
@@ -74,7 +74,7 @@ class PageEndpoint(Endpoint):
         return html_pages.error_response(info, request_info, self.settings, make_page)
 
     def error_page(self, error: ApiError, request_info: RequestInfo) -> HtmlPage:
-        """The sign-in page if signing in helps, otherwise a page with the message."""
+        """Return the sign-in page if signing in helps, otherwise a page with the message."""
         if isinstance(error, Unauthenticated | RateLimited) and not self.settings.documented_only:
             return sign_in.page_for_error(request_info, error)
         if self.operation.scope == "console":
@@ -84,7 +84,7 @@ class PageEndpoint(Endpoint):
 
 
 def endpoint_of(operation: Operation, settings: Settings, operations: Iterable[Operation]) -> Endpoint:
-    """The endpoint of an operation, by the kind of its response."""
+    """Return the endpoint of an operation, by the kind of its response."""
     kinds = {Media: MediaEndpoint, EventStream: EventStreamEndpoint}
     kind = PageEndpoint if operation.is_page else OAuthEndpoint if operation.is_oauth else Endpoint
     return (operation.endpoint or kinds.get(operation.data, kind))(operation, settings, operations)

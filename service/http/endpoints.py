@@ -76,7 +76,7 @@ class Endpoint:
         self.constants = {"settings": settings, "operations": operations}  # parameters that are the same every time
 
     def __call__(self, environ: WSGIEnvironment, identifiers: dict[str, str]) -> Steps[Response]:
-        """The steps of a request: what comes before the transaction, the handler, what comes after the commit."""
+        """Return the steps of a request: what comes before the transaction, the handler, what comes after it."""
         request_info = read_request_info(environ, self.settings)
         environ |= {"cx.operation": self.operation.name, "cx.client": request_info.address}  # for the log
         request = outcome = _attempt(self.prepare, environ, identifiers.copy(), request_info)
@@ -142,7 +142,7 @@ class Endpoint:
         return request
 
     def authenticate(self, authorization: str, request_info: RequestInfo) -> Result:
-        """The caller, or what the operation's `basic` returns.
+        """Return the caller, or what the operation's `basic` returns.
 
         Raises Unauthenticated, or InsufficientScope if the token lacks the operation's scope.
         """
@@ -156,7 +156,7 @@ class Endpoint:
         return caller
 
     def look_up(self, identifiers: dict[str, str], caller: Caller | None) -> dict[str, Table]:
-        """The rows that the path names, by parameter of the handler.
+        """Return the rows that the path names, by parameter of the handler.
 
         All identifiers are validated before the first row is read. Raises InvalidId, and the errors of `get_for`.
         """
@@ -171,14 +171,14 @@ class Endpoint:
         return rows
 
     def read_query(self, text: str, bound_to: list[object]) -> tuple[Decoded, list[str]]:
-        """The decoded query, and warnings where the operation ignores malformed parameters."""
+        """Return the decoded query, and warnings where the operation ignores malformed parameters."""
         if not self.operation.query:
             return None, []
         locate = functools.partial(pagination.read, self.operation, bound_to)
         return decoding.read_query(text, self.operation.query, self.operation.is_lenient, locate)
 
     def read_body(self, environ: WSGIEnvironment) -> tuple[bytes, Decoded, list[str]]:
-        """The raw body (of uploads, a digest), the decoded body, and warnings about ignored malformed members.
+        """Return the raw body (of uploads, a digest), the decoded body, and warnings about ignored malformed members.
 
         Raises BodyTooLarge and the errors of decoding.
         """
@@ -197,7 +197,7 @@ class Endpoint:
         return raw, *decoding.read_body(raw, content_type, kind, self.operation.is_lenient)
 
     def respond(self, request: PreparedRequest, result: Result) -> Response:
-        """The response for what the handler returned."""
+        """Return the response for what the handler returned."""
         if isinstance(result, Replay):
             body = result.body or self.encode(request, result.message)
             return Response(self.operation.status, body, request.headers | {"Idempotency-Replayed": "true"})
@@ -207,17 +207,20 @@ class Endpoint:
         return response
 
     def to_stored(self, request: PreparedRequest, result: Result) -> Stored:
-        """What a repetition of the request needs: the identifier of a sent message, otherwise the body."""
+        """Return what a repetition of the request needs: the identifier of a sent message, otherwise the body."""
         if self.operation.data is wire_type(Message):
             return Stored(message_id=msgspec.json.decode(result, type=_Identified).id)
         return Stored(self.encode(request, result))
 
     def encode(self, request: PreparedRequest, result: object) -> bytes:
-        """The body for what the handler returned."""
+        """Return the body for what the handler returned."""
         return responses.success_body(self.operation, request.bound_to, request.query, result)
 
     def to_api_error(self, error: Exception, request_id: str) -> ApiError:
-        """The error that the client gets. Unexpected exceptions are logged and become 500, a lost database 503."""
+        """Return the error that the client gets.
+
+        Unexpected exceptions are logged and become 500, a lost database 503.
+        """
         if isinstance(error, ApiError):
             return error
         db.reconnect_after(error)
@@ -228,12 +231,12 @@ class Endpoint:
         return InternalError()
 
     def respond_to_error(self, error: ApiError, request_info: RequestInfo) -> Response:
-        """The response for an error."""
+        """Return the response for an error."""
         return responses.error_response(error, self.operation.all_statuses)
 
 
 def _attempt(function: Callable[[*Arguments], object], *arguments: *Arguments) -> Result:
-    """The return value of a function, or the exception that it raised."""
+    """Return the return value of a function, or the exception that it raised."""
     try:
         return function(*arguments)
     except Exception as error:

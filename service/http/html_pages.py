@@ -41,7 +41,7 @@ _FUNCTIONS = {  # of templates
 
 
 def page_response(status: int, page: HtmlPage | Redirect, settings: Settings) -> Response:
-    """The page in the language of `translation.use`, or a redirect.
+    """Return the page in the language of `translation.use`, or a redirect.
 
     Pages are not cached, not framed, and load nothing from other sites.
     """
@@ -57,7 +57,7 @@ def page_response(status: int, page: HtmlPage | Redirect, settings: Settings) ->
 
 
 def render(template: str, **values: TemplateValue) -> str:
-    """The text of a template, in the language of `translation.use`."""
+    """Return the text of a template, in the language of `translation.use`."""
     language = translation.current_language()
     direction = "rtl" if language in translation.RIGHT_TO_LEFT else "ltr"
     values = _FUNCTIONS | {"language": language, "direction": direction} | values
@@ -67,7 +67,7 @@ def render(template: str, **values: TemplateValue) -> str:
 def error_response(
     info: ErrorInfo, request_info: RequestInfo, settings: Settings, make_page: Callable[[], HtmlPage]
 ) -> Response:
-    """The page that `make_page` returns for an error, in the language of the user."""
+    """Return the page that `make_page` returns for an error, in the language of the user."""
     branding = db.read_or(UNSET, StoredBranding.values)
     with translation.use(sign_in.language_of(request_info, sign_in.find_caller(request_info))):
         response = page_response(info.status, make_page()._replace(branding=branding), settings)

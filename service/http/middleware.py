@@ -104,7 +104,7 @@ class Middleware:
         self._find = memoized(256)(self._look_up)
 
     def find(self, method: str, path: str) -> Route:
-        """The route of a request; `path` is PATH_INFO (PEP 3333).
+        """Return the route of a request; `path` is PATH_INFO (PEP 3333).
 
         A server may call this when it has received the header, and pass the route as `cx.route`.
         """
@@ -117,13 +117,13 @@ class Middleware:
         return self.router(method, path if is_valid else f"/\ufffd{path}")
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """The interface of PEP 3333, for servers that do not use `steps`."""
+        """Return the interface of PEP 3333, for servers that do not use `steps`."""
         status, headers, body, file = run(self.steps(environ))
         start_response(status, headers)
         return environ.get("wsgi.file_wrapper", FileWrapper)(file) if file else [body]
 
     def steps(self, environ: WSGIEnvironment) -> Steps[WsgiResponse]:
-        """The steps of a request."""
+        """Return the steps of a request."""
         begun = time.perf_counter()
         metrics.shared.add(metrics.IN_FLIGHT)
         offered = environ.get("HTTP_X_REQUEST_ID", "")
@@ -159,7 +159,7 @@ class Middleware:
         return WsgiResponse(PHRASES[response.status], headers, body, file)
 
     def cross_origin(self, environ: WSGIEnvironment) -> dict[str, str]:
-        """The headers that let pages of allowed origins read the response (CORS; Fetch standard)."""
+        """Return the headers that let pages of allowed origins read the response (CORS; Fetch standard)."""
         origin = environ.get("HTTP_ORIGIN", "")
         if origin not in self.settings.allow_origin:
             return {"Vary": "Origin"}

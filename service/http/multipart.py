@@ -24,7 +24,7 @@ MAX_TEXT = 256 * 1024  # bytes of a text in a form
 
 
 def read_upload(read: Callable[[int], bytes], length: int, content_type: str, kind: type[Upload]) -> Upload:
-    """A body of `length` bytes as the type `kind`. Unknown parts are ignored.
+    """Return a body of `length` bytes as the type `kind`. Unknown parts are ignored.
 
     Raises FileTooLarge at the first byte over the limit, FileMissing for required files that are missing or empty,
     InvalidBody, and InvalidParameter for invalid texts.
@@ -59,26 +59,26 @@ def read_upload(read: Callable[[int], bytes], length: int, content_type: str, ki
 
 @functools.cache
 def file_limits(kind: type[Upload]) -> dict[str, int]:
-    """The files of a form, and the maximum size of each in bytes."""
+    """Return the files of a form, and the maximum size of each in bytes."""
     return {name: note.max_size for name, note in _files(kind).items()}
 
 
 @functools.cache
 def _files(kind: type[Upload]) -> dict[str, File]:
-    """The files of a form."""
+    """Return the files of a form."""
     notes = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints_of(kind).items()}
     return {name: note for name, note in notes.items() if isinstance(note, File)}
 
 
 @functools.cache
 def _text_members(kind: type[Upload]) -> dict[str, WireType]:
-    """The members of a form that are texts."""
+    """Return the members of a form that are texts."""
     return {name: hint for name, hint in hints_of(kind).items() if name not in file_limits(kind)}
 
 
 @functools.cache
 def _text_form(kind: type[Upload]) -> type[Struct]:
-    """The form without its files."""
+    """Return the form without its files."""
     names = _text_members(kind)
     fields = [field for field in msgspec.structs.fields(kind) if field.name in names]
     required: list[tuple[str, WireType]] = [(field.name, names[field.name]) for field in fields if field.required]
@@ -87,18 +87,18 @@ def _text_form(kind: type[Upload]) -> type[Struct]:
 
 
 def _read_texts(texts: list[tuple[str, bytearray]], kind: type[Upload]) -> dict[str, Decoded]:
-    """The texts of a form, decoded as in other forms. Raises InvalidBody or InvalidParameter."""
+    """Return the texts of a form, decoded as in other forms. Raises InvalidBody or InvalidParameter."""
     encoded = urlencode([(name, bytes(text)) for name, text in texts]).encode()
     return msgspec.structs.asdict(read_form(encoded, "application/x-www-form-urlencoded", _text_form(kind)))
 
 
 def digest(upload: Upload) -> bytes:
-    """A digest of all files of an upload."""
+    """Return a digest of all files of an upload."""
     return b"".join(hashlib.sha256(getattr(upload, name)).digest() for name in file_limits(type(upload)))
 
 
 def _is_file(part: MultipartSegment) -> bool:
-    """Whether a part is a file, not text. Its file name is optional (RFC 7578, section 4.2)."""
+    """Return whether a part is a file, not text. Its file name is optional (RFC 7578, section 4.2)."""
     return part.filename is not None or part.content_type not in (None, "text/plain")
 
 

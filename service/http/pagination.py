@@ -21,7 +21,7 @@ UNBOUND = ("cursor", "limit", "per_page", "direction")  # parameters that may ch
 
 
 def meta(operation: Operation, bound_to: list[object], query: Decoded, page: Page[object]) -> dict[str, object]:
-    """The `meta` of a page: the members that the operation declares."""
+    """Return the `meta` of a page: the members that the operation declares."""
     number = query.cursor.number
     values = {
         "next_cursor": make(operation, bound_to, query, number + 1, page.next_key),
@@ -33,12 +33,12 @@ def meta(operation: Operation, bound_to: list[object], query: Decoded, page: Pag
 
 
 def make(operation: Operation, bound_to: list[object], query: Decoded, page: int, key: tuple[object, ...]) -> str:
-    """The cursor of the page with the number `page`, which begins after `key`; empty without a key (the last page)."""
+    """Return the cursor of the page with the number `page`, which begins after `key`; empty without a key."""
     return sign("cursor", [_binding(operation, bound_to, query), page, *key]) if key else ""
 
 
 def read(operation: Operation, bound_to: list[object], text: str, query: Decoded) -> Position:
-    """The position of a cursor. Raises ValueError if it was altered or belongs to another list.
+    """Return the position of a cursor. Raises ValueError if it was altered or belongs to another list.
 
     In lists of messages, the ULID of a message is also a position.
     """

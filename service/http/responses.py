@@ -40,7 +40,7 @@ class Response:
 
 
 def error_response(error: ApiError, statuses: Collection[int] = ()) -> Response:
-    """An error in the envelope, as an operation that declares `statuses` reports it."""
+    """Return an error in the envelope, as an operation that declares `statuses` reports it."""
     info = error.info(statuses or {error.status})
     body = {"success": False, "error": {"code": info.code, "message": info.message}}
     headers = {**JSON, "Cache-Control": "no-store", **info.headers}
@@ -48,7 +48,7 @@ def error_response(error: ApiError, statuses: Collection[int] = ()) -> Response:
 
 
 def oauth_error_response(error: ApiError) -> Response:
-    """An error for OAuth clients (RFC 6749, section 5.2)."""
+    """Return an error for OAuth clients (RFC 6749, section 5.2)."""
     info = error.info({error.status})
     code = oauth_code(info)
     description = info.message.replace('"', "'").replace("\\", "/").encode("ascii", "replace").decode()
@@ -57,7 +57,7 @@ def oauth_error_response(error: ApiError) -> Response:
 
 
 def success_body(operation: Operation, bound_to: list[object], query: object, result: object) -> bytes:
-    """What a handler returned, in the envelope; `meta` describes the page of a list."""
+    """Return what a handler returned, in the envelope; `meta` describes the page of a list."""
     if not isinstance(result, db.Page):
         return msgspec.json.encode({"success": True, "data": result})
     meta = pagination.meta(operation, bound_to, query, result)
@@ -65,7 +65,7 @@ def success_body(operation: Operation, bound_to: list[object], query: object, re
 
 
 def media_response(media: Media, content_type: str, if_none_match: str) -> Response:
-    """Media with its caching headers, or 304 if the client's copy is current."""
+    """Return media with its caching headers, or 304 if the client's copy is current."""
     cached = "public, max-age=31536000, immutable" if media.lasting else "no-cache"
     headers = {"Content-Type": content_type, "Cache-Control": f"private, {cached}" if media.personal else cached}
     if media.file_name:
@@ -77,7 +77,7 @@ def media_response(media: Media, content_type: str, if_none_match: str) -> Respo
 
 
 def download_response(download: Download, content_type: str) -> Response:
-    """A file that the client saves. It is not stored by caches."""
+    """Return a file that the client saves. It is not stored by caches."""
     headers = {
         "Content-Type": content_type,
         "Content-Disposition": f'attachment; filename="{download.name}"',
@@ -88,13 +88,13 @@ def download_response(download: Download, content_type: str) -> Response:
 
 
 def stream_response(stream: EventStream, content_type: str) -> Response:
-    """An event stream, which nginx passes on at once by its header; other proxies recognize the type."""
+    """Return an event stream, which nginx passes on at once by its header; other proxies recognize the type."""
     headers = {"Content-Type": content_type, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Response(200, stream.first, MEDIA | headers, stream=stream)
 
 
 def reserve_memory(environ: WSGIEnvironment, response: Response) -> Response:
-    """The response, after memory is reserved for it until the client has read it. Raises Busy.
+    """Return the response, after memory is reserved for it until the client has read it. Raises Busy.
 
     Requests other than GET are not refused: they have changed something.
     """
@@ -104,12 +104,12 @@ def reserve_memory(environ: WSGIEnvironment, response: Response) -> Response:
 
 
 def etag_of(*values: object) -> str:
-    """The ETag of a response that is determined by some values."""
+    """Return the ETag of a response that is determined by some values."""
     return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 def conditional_response(response: Response, if_none_match: str, etag: str = "") -> Response:
-    """The response with its ETag, or 304 if the client's copy is current (RFC 9110, section 13.1.2)."""
+    """Return the response with its ETag, or 304 if the client's copy is current (RFC 9110, section 13.1.2)."""
     response.headers["ETag"] = f'"{etag or hashlib.sha256(response.body).hexdigest()[:16]}"'
     known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")} if if_none_match else set()
     if known & {"*", response.headers["ETag"]}:
@@ -118,7 +118,7 @@ def conditional_response(response: Response, if_none_match: str, etag: str = "")
 
 
 def verify_declared(operation: Operation, response: Response) -> None:
-    """Raises AssertionError if the operation does not declare the status, the error code or the data of a response."""
+    """Raise AssertionError if the operation does not declare the status, the error code or the data of a response."""
     errors = declared_errors(operation).get(response.status, ())
     declared = {(error.status, error.code) for error in COMMON_ERRORS}
     declared |= {(response.status, error.code) for error in errors}

@@ -76,7 +76,7 @@ class McpEndpoint(Endpoint):
         return PreparedRequest([caller.id], None, "", {}, caller, run=answer)
 
     def _expect_known_origin(self, environ: WSGIEnvironment, request_info: RequestInfo) -> None:
-        """Raises OriginNotAllowed for a page of another site (DNS rebinding).
+        """Raise OriginNotAllowed for a page of another site (DNS rebinding).
 
         The name of the host counts only if it cannot be rebound: it is configured, or names this computer.
         """
@@ -86,7 +86,7 @@ class McpEndpoint(Endpoint):
             raise OriginNotAllowed
 
     def _read_value(self, environ: WSGIEnvironment) -> object:
-        """The JSON value of the body. Raises BodyTooLarge and RpcError."""
+        """Return the JSON value of the body. Raises BodyTooLarge and RpcError."""
         length = int(environ.get("CONTENT_LENGTH") or 0)
         if length > self.operation.max_body:
             raise BodyTooLarge(f"The body is larger than {byte_size(self.operation.max_body)}.")
@@ -97,7 +97,7 @@ class McpEndpoint(Endpoint):
             raise RpcError(protocol.PARSE_ERROR, str(error)) from None
 
     def _answer(self, session: Session, message: RpcMessage) -> Response:
-        """The response to a request. Raises ApiError where the token is not sufficient."""
+        """Return the response to a request. Raises ApiError where the token is not sufficient."""
         try:
             reply = self.operation.handler(body=message, mcp=session)
         except RpcError as error:
@@ -105,7 +105,7 @@ class McpEndpoint(Endpoint):
         return _json_response(200, reply)
 
     def _call(self, environ: WSGIEnvironment, name: str, call: Call) -> Response:
-        """The response of an operation to this request's user. It takes the same steps as in the API."""
+        """Return the response of an operation to this request's user. It takes the same steps as in the API."""
         operation = self.operations[name]
         body = msgspec.json.encode(call.body) if operation.body else b""
         own = {key: value for key, value in environ.items() if key not in (*_OWN_HEADERS, *_OWN_FUNCTIONS)}
@@ -124,7 +124,7 @@ class McpEndpoint(Endpoint):
         return result
 
     def respond_to_error(self, error: ApiError, request_info: RequestInfo) -> Response:
-        """The response for an error; challenges name the metadata of this resource (RFC 9728, section 5.1)."""
+        """Return the response for an error; challenges name the metadata of this resource (RFC 9728, section 5.1)."""
         response = super().respond_to_error(error, request_info)
         if "WWW-Authenticate" in response.headers:
             scheme, _, rest = response.headers["WWW-Authenticate"].partition(" ")

@@ -50,7 +50,7 @@ class Failure(Struct):
 
 
 def answer(session: Session, message: RpcMessage) -> JsonObject:
-    """The result of a request. Raises RpcError, InvalidToken or InsufficientScope."""
+    """Return the result of a request. Raises RpcError, InvalidToken or InsufficientScope."""
     has_handshake = session.version in protocol.HANDSHAKE_VERSIONS
     methods = METHODS | (WITH_HANDSHAKE if has_handshake else WITHOUT_HANDSHAKE)
     if message.method not in methods:
@@ -156,7 +156,7 @@ def read_resource(session: Session, message: RpcMessage) -> JsonObject:
 
 
 def called(session: Session, operation: str, call: Call) -> Response:
-    """The response of an operation. Raises InvalidToken and InsufficientScope: clients then ask for access."""
+    """Return the response of an operation. Raises InvalidToken and InsufficientScope: clients then ask for access."""
     response = session.call(operation, call)
     if response.status == 401:
         raise InvalidToken
@@ -166,19 +166,19 @@ def called(session: Session, operation: str, call: Call) -> Response:
 
 
 def failed(text: str) -> JsonObject:
-    """The result of a call that failed; the model can read why."""
+    """Return the result of a call that failed; the model can read why."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
 def message_of(response: Response) -> str:
-    """The code and the message of an error, and when to try again."""
+    """Return the code and the message of an error, and when to try again."""
     error = msgspec.json.decode(response.body, type=Failure).error
     seconds = response.headers.get("Retry-After")
     return f"{error['code']}: {error['message']}" + (f" Retry after {seconds} seconds." if seconds else "")
 
 
 def expect_no_cursor(message: RpcMessage) -> None:
-    """Raises RpcError for a cursor, of which there is none in a list of one page."""
+    """Raise RpcError for a cursor, of which there is none in a list of one page."""
     if message.params.get("cursor"):
         raise RpcError(protocol.INVALID_PARAMS, "params.cursor: there is only one page")
 

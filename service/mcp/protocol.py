@@ -56,7 +56,7 @@ class RpcMessage(Struct):
         return found if isinstance(found, dict) else {}
 
     def text(self, name: str) -> str:
-        """A parameter that is a text. Raises RpcError."""
+        """Return a parameter that is a text. Raises RpcError."""
         found = self.params.get(name)
         if not isinstance(found, str):
             raise RpcError(INVALID_PARAMS, f"params.{name}: expected a text")
@@ -81,7 +81,7 @@ class RpcReply(BareBody):
 
 
 def read_message(value: JsonValue) -> RpcMessage:
-    """A message. Raises RpcError; batches, which no served revision has, and responses are errors as well."""
+    """Return a message. Raises RpcError; batches, which no served revision has, and responses are errors as well."""
     if not isinstance(value, dict):
         raise RpcError(INVALID_REQUEST, "Expected one JSON-RPC request or notification, as an object.")
     id = value.get("id", UNSET)
@@ -100,7 +100,9 @@ def read_message(value: JsonValue) -> RpcMessage:
 
 
 def version_of(message: RpcMessage, environ: Mapping[str, object]) -> str:
-    """The version of a message. Raises RpcError for an unsupported one, and for headers that contradict the message.
+    """Return the version of a message.
+
+    Raises RpcError for an unsupported one, and for headers that contradict the message.
 
     Without a header it is the first one, whose clients need not send it before the handshake.
     """
@@ -118,7 +120,7 @@ def version_of(message: RpcMessage, environ: Mapping[str, object]) -> str:
 
 
 def _expect_headers(message: RpcMessage, environ: Mapping[str, object]) -> None:
-    """Raises RpcError unless the headers repeat version, method and name of a request."""
+    """Raise RpcError unless the headers repeat version, method and name of a request."""
     expected = {"MCP-Protocol-Version": message.meta[VERSION_KEY], "Mcp-Method": message.method}
     if message.method in NAMED_BY:
         expected["Mcp-Name"] = message.params.get(NAMED_BY[message.method])
@@ -129,7 +131,7 @@ def _expect_headers(message: RpcMessage, environ: Mapping[str, object]) -> None:
 
 
 def _decoded(header: str) -> str:
-    """The value of a header that may be encoded (streamable HTTP, section "Value Encoding")."""
+    """Return the value of a header that may be encoded (streamable HTTP, section "Value Encoding")."""
     encoded = _ENCODED.fullmatch(header)
     try:
         return base64.b64decode(encoded[1], validate=True).decode() if encoded else header
@@ -138,7 +140,7 @@ def _decoded(header: str) -> str:
 
 
 def status_of(number: int, version: str) -> int:
-    """The HTTP status of an error in the response to a request."""
+    """Return the HTTP status of an error in the response to a request."""
     if number in (PARSE_ERROR, INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION):
         return 400
     if version in HANDSHAKE_VERSIONS:

@@ -22,13 +22,13 @@ class Resource(NamedTuple):
         return "{" in self.uri
 
     def identifiers(self, uri: str) -> dict[str, str] | None:
-        """The identifiers in an address; None if it is not of this resource."""
+        """Return the identifiers in an address; None if it is not of this resource."""
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/?#]+)", re.escape(self.uri))
         found = re.fullmatch(pattern, uri)
         return found.groupdict() if found else None
 
     def described(self) -> JsonObject:
-        """The resource as clients see it."""
+        """Return the resource as clients see it."""
         about = {"name": self.name, "title": self.title, "description": self.description, "mimeType": TYPE}
         return {"uriTemplate" if self.is_template else "uri": self.uri, **about}
 
@@ -46,7 +46,7 @@ CHATS = "list_chat_sessions"  # the operation that lists the chats
 
 
 def chat(overview: JsonObject) -> JsonObject:
-    """A chat as clients see it in the list of resources, from its overview."""
+    """Return a chat as clients see it in the list of resources, from its overview."""
     names = [overview[name] for name in ("customer_name", "bot_name", "app_name") if overview[name]]
     title = " – ".join(names) or CHAT.title
     uri = CHAT.uri.replace("{id}", overview["id"])

@@ -110,7 +110,7 @@ class BoundTool:
         return found
 
     def _members(self) -> Iterator[tuple[str, Schema, bool]]:
-        """The members of the body: name, schema, and whether it is required."""
+        """Return the members of the body: name, schema, and whether it is required."""
         if self.operation.body:
             (schema,), components = schemas_of([wire_type(self.operation.body)], "#/$defs/{name}")
             body = components.pop(schema["$ref"].rpartition("/")[2])
@@ -162,14 +162,14 @@ class BoundTool:
         return [name for name, schema in row.get("properties", {}).items() if schema == _IN_BYTES]
 
     def readable(self, data: JsonValue) -> JsonValue:
-        """The data of a response, with JSON in place of its bytes."""
+        """Return the data of a response, with JSON in place of its bytes."""
         for row in data if isinstance(data, list) else [data]:
             for name in self._members_in_bytes:
                 row[name] = _decoded(row[name])
         return data
 
     def call(self, arguments: JsonObject) -> Call:
-        """What the operation is called with. Raises InvalidArguments; the operation checks the values."""
+        """Return what the operation is called with. Raises InvalidArguments; the operation checks the values."""
         call = Call({}, {}, {})
         for name, value in arguments.items():
             if name not in self.arguments:
@@ -190,7 +190,7 @@ class BoundTool:
 
 
 def _readable_schema(schema: JsonValue) -> JsonValue:
-    """A schema, and the schemas in it, with any JSON in place of its bytes."""
+    """Return a schema, and the schemas in it, with any JSON in place of its bytes."""
     if schema == _IN_BYTES:
         return {"description": "A JSON value; null when unset."}
     if isinstance(schema, dict):
@@ -199,7 +199,7 @@ def _readable_schema(schema: JsonValue) -> JsonValue:
 
 
 def _decoded(value: list[int]) -> JsonValue:
-    """The JSON value in some bytes; null if there are none, and the numbers themselves if they are no JSON."""
+    """Return the JSON value in some bytes; null if there are none, and the numbers themselves if they are no JSON."""
     try:
         return msgspec.json.decode(bytes(value)) if value else None
     except ValueError:
@@ -207,7 +207,7 @@ def _decoded(value: list[int]) -> JsonValue:
 
 
 def _text(name: str, value: JsonValue) -> str:
-    """The text of an argument that is a parameter. Raises InvalidArguments."""
+    """Return the text of an argument that is a parameter. Raises InvalidArguments."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int):

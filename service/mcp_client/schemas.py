@@ -51,7 +51,7 @@ class SchemaError(Exception):
 
 
 def check(arguments: JsonObject, schema: JsonObject) -> None:
-    """Raises SchemaError."""
+    """Raise SchemaError."""
     _Check(schema).value(arguments, schema, "$", 0)
 
 

@@ -73,7 +73,7 @@ class DataShare(Owned, Table):
         return peewee.fn.coalesce(cls.expires_at, peewee.SQL("'~'"))
 
     def require_access(self, caller: Caller) -> None:
-        """Raises Forbidden for all callers but the owner and admins."""
+        """Raise Forbidden for all callers but the owner and admins."""
         if caller.role != "admin":
             self.require_owner(caller)
 

@@ -93,6 +93,6 @@ class Feedback(Table):
 
 
 def require_admin(caller: Caller) -> None:
-    """Raises Forbidden for all callers but admins; feedback belongs to no app, so agents have no access."""
+    """Raise Forbidden for all callers but admins; feedback belongs to no app, so agents have no access."""
     if caller.role != "admin":
         raise Forbidden(not_found=FeedbackNotFound)

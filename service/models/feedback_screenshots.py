@@ -51,7 +51,7 @@ class FeedbackScreenshot(WithThumbnail, Table):
         return cls.find(id) or cls(feedback_id=id, image="")
 
     def require_picture(self) -> None:
-        """Raises ScreenshotNotFound without a picture."""
+        """Raise ScreenshotNotFound without a picture."""
         if not self.image:
             raise ScreenshotNotFound
 

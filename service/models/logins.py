@@ -109,7 +109,7 @@ class LoginSession(Table):
         return session
 
     def require_install(self) -> None:
-        """Raises NotFound for a login session that is not of a command-line client."""
+        """Raise NotFound for a login session that is not of a command-line client."""
         if self.install_id is None:
             raise NotFound
 

@@ -207,7 +207,7 @@ class Message(Table):
         return bool(changed)
 
     def require_pin_space(self, **changed: str) -> None:
-        """Raises PinLimitReached if the pinned messages would be too large with this one and its `changed` columns."""
+        """Raise PinLimitReached if the pinned messages would be too large with this one and its `changed` columns."""
         *_, size = _pinned(self.chat_session_id, is_private=self.is_private).row()
         contents = {name: getattr(self, name) for name in CONTENTS}
         counted = sum(map(len, contents.values())) if self.pinned_at else 0

@@ -29,10 +29,10 @@ class Owned:
         return row
 
     def require_access(self, caller: Caller) -> None:
-        """Raises Forbidden for callers without access to the row."""
+        """Raise Forbidden for callers without access to the row."""
         self.require_owner(caller)
 
     def require_owner(self, caller: Caller) -> None:
-        """Raises Forbidden for all callers but the owner."""
+        """Raise Forbidden for all callers but the owner."""
         if self.user_id != caller.id:
             raise Forbidden(not_found=self.get_for_errors[0])

@@ -220,7 +220,7 @@ class User(ChangeTracked, Table):
             return User.get_by_id(user.id).account
 
     def require_other_admin(self, changed: dict[str, SqlValue] | None = None) -> None:
-        """Raises LastAdmin if the user is the only active admin and would not be one after a change, or a deletion.
+        """Raise LastAdmin if the user is the only active admin and would not be one after a change, or a deletion.
 
         Call it inside a write that locks ADMINS.
         """
@@ -294,7 +294,7 @@ class User(ChangeTracked, Table):
 
 
 def _require_valid_app(role: str, app_id: str | None) -> None:
-    """Raises InvalidBody for an agent without an app or another user with one, and AppNotFound."""
+    """Raise InvalidBody for an agent without an app or another user with one, and AppNotFound."""
     if role == "agent" and not app_id:
         raise InvalidBody("$.app_id: an agent needs an app")
     if role != "agent" and app_id:

@@ -27,7 +27,7 @@ class AnswerErrors(ValueError):
 
 
 def read_answers(text: str, columns: BodyColumns) -> list[dict[str, SqlValue]]:
-    """Returns the columns of all canned answers in a file, as stored; without actions if it has no such column.
+    """Return the columns of all canned answers in a file, as stored; without actions if it has no such column.
 
     Raises AnswerErrors.
     """
@@ -51,13 +51,13 @@ def _json_lines(text: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _members(row: dict[str, str]) -> JsonObject:
-    """Returns a row as a canned answer in the API. Raises InvalidBody for its buttons."""
+    """Return a row as a canned answer in the API. Raises InvalidBody for its buttons."""
     texts: JsonObject = {name: value for name, value in row.items() if name != "buttons"}
     return texts | {"actions": to_builtins(labelled(labels_in(row["buttons"])))} if "buttons" in row else texts
 
 
 def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields each row by column, with the number of its last line. Raises AnswerErrors."""
+    """Yield each row by column, with the number of its last line. Raises AnswerErrors."""
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:

@@ -44,7 +44,7 @@ class Contents(NamedTuple):
 
 
 def back_up(source: Engine, target: Path | BinaryIO, progress: Progress, *, replace: bool = False) -> Contents:
-    """Writes a backup of a database to a file or a stream. Returns its contents.
+    """Write a backup of a database to a file or a stream. Returns its contents.
 
     The file appears complete or not at all. An existing file is replaced only with `replace`. Raises BackupError.
     """
@@ -66,7 +66,7 @@ def back_up(source: Engine, target: Path | BinaryIO, progress: Progress, *, repl
 
 
 def restore(source: Path | BinaryIO, folder: Path) -> tuple[Contents, Path | None]:
-    """Replaces the database in a folder by a backup. Returns its contents, and the path of the former database.
+    """Replace the database in a folder by a backup. Returns its contents, and the path of the former database.
 
     At any time, the folder contains the old or the new database. Raises BackupError, and then nothing has changed.
     """
@@ -91,7 +91,7 @@ def restore(source: Path | BinaryIO, folder: Path) -> tuple[Contents, Path | Non
 
 
 def restore_into(target: Engine, source: Path | BinaryIO, progress: Progress) -> Contents:
-    """Restores a backup into an empty PostgreSQL database. Returns its contents.
+    """Restore a backup into an empty PostgreSQL database. Returns its contents.
 
     Makes the target the database of this process. Raises BackupError, and then nothing has changed.
     """
@@ -106,7 +106,7 @@ def restore_into(target: Engine, source: Path | BinaryIO, progress: Progress) ->
 
 
 def examine(path: Path, advance: Advance = lambda size: None) -> Contents:
-    """Checks that a file without a journal is an undamaged database of this service, with a known schema.
+    """Check that a file without a journal is an undamaged database of this service, with a known schema.
 
     `advance` is called with numbers of bytes that were read, in all about twice the size of the file. Raises
     BackupError or DatabaseUnusable.
@@ -149,7 +149,7 @@ def examine(path: Path, advance: Advance = lambda size: None) -> Contents:
 
 
 def _check_target(path: Path, source: Engine, replace: bool) -> None:
-    """Checks that a backup may be written to a path: not to a folder, a device or the database itself.
+    """Check that a backup may be written to a path: not to a folder, a device or the database itself.
 
     An existing file is accepted only with `replace`. Raises BackupError or OSError.
     """
@@ -165,7 +165,7 @@ def _check_target(path: Path, source: Engine, replace: bool) -> None:
 
 
 def _write_backup(source: Engine, path: Path, progress: Progress) -> Contents:
-    """Writes a backup to a new file. Raises BackupError.
+    """Write a backup to a new file. Raises BackupError.
 
     A source other than SQLite becomes the database of this process.
     """
@@ -185,7 +185,7 @@ def _write_backup(source: Engine, path: Path, progress: Progress) -> Contents:
 
 
 def _read_backup(source: Path | BinaryIO, path: Path) -> Contents:
-    """Copies a backup, with its journal if there is one, to a new file, and checks the result. Raises BackupError."""
+    """Copy a backup, with its journal if there is one, to a new file, and check the result. Raises BackupError."""
     create(path)
     if isinstance(source, Path):
         copies = {source: path, source.with_name(f"{source.name}-wal"): path.with_name(f"{path.name}-wal")}
@@ -203,7 +203,7 @@ def _read_backup(source: Path | BinaryIO, path: Path) -> Contents:
 
 
 def _file_version(path: Path) -> tuple[int, ...]:
-    """Returns a value that changes when the file is written; empty if there is no file."""
+    """Return a value that changes when the file is written; empty if there is no file."""
     if not path.exists():
         return ()
     status = path.stat()
@@ -211,13 +211,13 @@ def _file_version(path: Path) -> tuple[int, ...]:
 
 
 def _set_journal(path: Path, mode: str) -> None:
-    """Applies the journal of a file that is not in use, and sets its journal mode."""
+    """Apply the journal of a file that is not in use, and set its journal mode."""
     with closing(db.open_file(path, timeout=1)) as connection:
         connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
 
 
 def _save_former(path: Path) -> Path | None:
-    """Saves the database under another name, with its journal if that cannot be applied. Raises BackupError."""
+    """Save the database under another name, with its journal if that cannot be applied. Raises BackupError."""
     journals = [path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm")]
     former = None
     if path.exists() and path.stat().st_size:
@@ -242,7 +242,7 @@ def _save_former(path: Path) -> Path | None:
 
 
 def _link(path: Path, name: Path) -> None:
-    """Links a file to a second name, or copies it on file systems without hard links."""
+    """Link a file to a second name, or copy it on file systems without hard links."""
     try:
         name.hardlink_to(path)
     except OSError:
@@ -251,7 +251,7 @@ def _link(path: Path, name: Path) -> None:
 
 
 def _damage(connection: Connection, advance: Advance) -> str:
-    """Returns the first damage of a file that SQLite reports, `ok` without any."""
+    """Return the first damage of a file that SQLite reports, `ok` without any."""
     try:
         with db.reporting_reads(connection, advance):
             return " ".join(connection.execute("PRAGMA integrity_check(1)").fetchone()[0].split())
@@ -263,7 +263,7 @@ def _damage(connection: Connection, advance: Advance) -> str:
 
 @contextmanager
 def _explained(summary: str) -> Iterator[None]:
-    """Converts errors to BackupError: the summary, a colon and the reason."""
+    """Convert errors to BackupError: the summary, a colon and the reason."""
     try:
         yield
     except BlockingIOError as error:

@@ -52,7 +52,7 @@ class RowDigest:
 
 
 def check_schema(source: Engine) -> None:
-    """Checks that a database has the current schema. Makes it the database of this process. Raises CopyError."""
+    """Check that a database has the current schema. Makes it the database of this process. Raises CopyError."""
     db.database.initialize(source)
     version, expected = migrations.version(), len(migrations.STEPS)
     if version == 0:
@@ -63,12 +63,12 @@ def check_schema(source: Engine) -> None:
 
 
 def count_rows(source: Engine) -> int:
-    """Returns the number of rows to copy."""
+    """Return the number of rows to copy."""
     return sum(source.execute_sql(f"SELECT count(*) FROM {_name(table)}").fetchone()[0] for table in TABLES)
 
 
 def copy(source: Engine, target: Engine, progress: Progress = lambda rows: None) -> dict[str, int]:
-    """Copies all rows to a new or empty database. Returns the number of rows by table name.
+    """Copy all rows to a new or empty database. Returns the number of rows by table name.
 
     `progress` is called twice for each row: when it is written and when it is read back. The target becomes the
     database of this process, since migrations and models use only one. Raises CopyError.
@@ -90,7 +90,7 @@ def copy(source: Engine, target: Engine, progress: Progress = lambda rows: None)
 
 
 def _check_empty(target: Engine) -> None:
-    """Checks that the target is empty. Deletes the rows that starting a service creates. Raises CopyError."""
+    """Check that the target is empty. Deletes the rows that starting a service creates. Raises CopyError."""
     created_at_start = (SigningKey, ClockState)
     for table in TABLES:
         if table not in created_at_start and table.select().exists():
@@ -109,7 +109,7 @@ def _copy_table(source: Engine, target: Engine, table: type[Table], progress: Pr
 
 
 def _verify(target: Engine, table: type[Table], expected: RowDigest, progress: Progress) -> None:
-    """Reads a table back. Raises CopyError if it differs from the source."""
+    """Read a table back. Raises CopyError if it differs from the source."""
     actual = RowDigest(progress)
     for _ in actual.update(_rows(target, table)):
         pass
@@ -120,7 +120,7 @@ def _verify(target: Engine, table: type[Table], expected: RowDigest, progress: P
 
 
 def _rows(database: Engine, table: type[Table]) -> Iterator[Row]:
-    """Yields the rows of a table, ordered by primary key. Raises CopyError for a value of another type."""
+    """Yield the rows of a table, ordered by primary key. Raises CopyError for a value of another type."""
     columns = table._meta.sorted_fields
     types = [COLUMN_TYPES[column.field_type] for column in columns]
     selected = ", ".join(sql.format(column.sql) for (sql, _), column in zip(types, columns, strict=True))
@@ -140,7 +140,7 @@ def _rows(database: Engine, table: type[Table]) -> Iterator[Row]:
 
 
 def _without_nul(table: type[Table], rows: Iterable[Row]) -> Iterator[Row]:
-    """Yields the rows. Raises CopyError for a text with a NUL character, which PostgreSQL cannot store."""
+    """Yield the rows. Raises CopyError for a text with a NUL character, which PostgreSQL cannot store."""
     for row in rows:
         for index, value in enumerate(row):
             if type(value) is str and "\0" in value:
@@ -153,12 +153,12 @@ def _name(table: type[Table]) -> str:
 
 
 def _keys(table: type[Table]) -> list[Column]:
-    """Returns the columns of the primary key."""
+    """Return the columns of the primary key."""
     return list(table._meta.get_primary_keys())  # type: ignore[no-untyped-call]
 
 
 def _key(table: type[Table], row: Row) -> str:
-    """Returns the primary key of a row, for messages."""
+    """Return the primary key of a row, for messages."""
     keys = [key.name for key in _keys(table)]
     return " ".join(repr(v) for c, v in zip(table._meta.sorted_fields, row, strict=True) if c.name in keys)
 

@@ -62,7 +62,7 @@ class Report(list[str]):
         self._numbers: list[int] = []  # line numbers of the errors in this list
 
     def add(self, number: int, error: str) -> None:
-        """Adds an error in the line with a number. Keeps the errors with the lowest line numbers."""
+        """Add an error in the line with a number. Keeps the errors with the lowest line numbers."""
         self.total += 1
         index = bisect.bisect(self._numbers, number)
         if index < MAX_ERRORS:
@@ -90,7 +90,7 @@ class _References:
         self._run("CREATE TABLE wanted (kind TEXT, id TEXT, PRIMARY KEY (kind, id)) WITHOUT ROWID")
 
     def add(self, kind: str, row: list[SqlValue]) -> None:
-        """Adds the identifier and the references of a record."""
+        """Add the identifier and the references of a record."""
         known, wanted = self._buffer
         known.append((row[0], kind))
         wanted.extend((column.refers_to, row[index]) for index, column in _references_of(kind) if row[index])
@@ -98,13 +98,13 @@ class _References:
             self._flush()
 
     def add_invalid(self, raw: bytes) -> None:
-        """Adds the identifiers in an invalid line, of any kind, so that references to it are not reported too."""
+        """Add the identifiers in an invalid line, of any kind, so that references to it are not reported too."""
         for found in _IDENTIFIER.findall(raw):
             text = found.decode()
             self._buffer[0].extend(((text.lower(), ""), (text.upper(), "")))
 
     def drop_found(self) -> bool:
-        """Drops the references to records in the import or in the database. Returns whether any reference remains."""
+        """Drop the references to records in the import or in the database. Returns whether any reference remains."""
         self._flush()
         self._run(
             "DELETE FROM wanted WHERE EXISTS"
@@ -121,7 +121,7 @@ class _References:
         return bool(self._run("SELECT 1 FROM wanted LIMIT 1"))
 
     def is_missing(self, kind: str, id: str | None) -> bool:
-        """Returns whether a reference remains."""
+        """Return whether a reference remains."""
         return bool(id and self._run("SELECT 1 FROM wanted WHERE kind = ? AND id = ?", (kind, id)))
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class _References:
 
 
 def import_files(paths: Iterable[Path | None], progress: Progress = lambda size: None) -> Report:
-    """Imports files (None is standard input). With any error, nothing is imported.
+    """Import files (None is standard input). With any error, nothing is imported.
 
     `progress` is called twice with the size of each line in bytes: when it is read and when it is written.
     """
@@ -165,7 +165,7 @@ def import_files(paths: Iterable[Path | None], progress: Progress = lambda size:
 
 
 def export(write: Callable[[bytes], object], progress: Progress = lambda rows: None) -> None:
-    """Exports all records. The order of the lines depends on the rows alone."""
+    """Export all records. The order of the lines depends on the rows alone."""
     with db.snapshot():
         for kind, table in RECORDS.items():
             source = f'"{table._meta.table_name}" ORDER BY {primary_key(table).sql}'
@@ -176,12 +176,12 @@ def export(write: Callable[[bytes], object], progress: Progress = lambda rows: N
 
 
 def count_rows() -> int:
-    """Returns the number of lines of an export."""
+    """Return the number of lines of an export."""
     return sum(table.select().count() for table in RECORDS.values())
 
 
 def _lines(paths: Iterable[Path | None]) -> Iterator[tuple[str, bytes]]:
-    """Yields every line with its location, FILE:LINE."""
+    """Yield every line with its location, FILE:LINE."""
     for path in paths:
         with sys.stdin.buffer if path is None else path.open("rb") as file:
             for number, raw in enumerate(file, 1):
@@ -191,7 +191,7 @@ def _lines(paths: Iterable[Path | None]) -> Iterator[tuple[str, bytes]]:
 def _check(
     paths: Iterable[Path | None], spool: BinaryIO, references: _References, report: Report, progress: Progress
 ) -> None:
-    """Checks all lines. Writes their records to the spool, collects their references, and reports errors."""
+    """Check all lines. Writes their records to the spool, collects their references, and reports errors."""
     for number, location, raw, read_row in _read_ahead(paths):
         try:
             kind, row = read_row()
@@ -207,7 +207,7 @@ def _check(
 def _read_ahead(
     paths: Iterable[Path | None],
 ) -> Iterator[tuple[int, str, bytes, ReadRow]]:
-    """Yields every line, and a function that returns its kind and row. Passwords are hashed on all cores."""
+    """Yield every line, and a function that returns its kind and row. Passwords are hashed on all cores."""
     waiting: deque[tuple[int, str, bytes, ReadRow]] = deque()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for number, (location, raw) in enumerate(_lines(paths)):
@@ -221,7 +221,7 @@ def _read_ahead(
 
 
 def _read_row(raw: bytes) -> tuple[str, list[SqlValue]]:
-    """Returns the kind and the row of a line; an empty kind for an empty line."""
+    """Return the kind and the row of a line; an empty kind for an empty line."""
     if not raw.strip():
         return "", []
     record = import_lines.read(raw)
@@ -230,19 +230,19 @@ def _read_row(raw: bytes) -> tuple[str, list[SqlValue]]:
 
 @functools.cache
 def _references_of(kind: str) -> list[tuple[int, Column]]:
-    """Returns the columns of a kind that refer to other records, with their positions in a row."""
+    """Return the columns of a kind that refer to other records, with their positions in a row."""
     columns = RECORDS[kind]._meta.sorted_fields
     return [(index, column) for index, column in enumerate(columns) if column.refers_to]
 
 
 def _records(spool: BinaryIO) -> Iterator[Record]:
-    """Yields the records in the spool, from the beginning."""
+    """Yield the records in the spool, from the beginning."""
     spool.seek(0)
     return map(msgspec.json.Decoder(Record).decode, spool)
 
 
 def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
-    """Writes all records, then recomputes derived values. Reports the counts, or the first row that is not unique."""
+    """Write all records, then recomputes derived values. Reports the counts, or the first row that is not unique."""
     pending: dict[str, list[list[SqlValue]]] = defaultdict(list)
     changed_sessions: set[str] = set()
     counts = Counter[str]()
@@ -277,13 +277,13 @@ def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
 
 @functools.cache
 def _unique_of(kind: str) -> list[tuple[int, Column]]:
-    """Returns the unique columns of a kind, with their positions in a row."""
+    """Return the unique columns of a kind, with their positions in a row."""
     unique = RECORDS[kind].unique_members()
     return [(index, column) for index, column in enumerate(RECORDS[kind]._meta.sorted_fields) if column.name in unique]
 
 
 def _release_unique_values(spool: BinaryIO) -> None:
-    """Clears the unique values of the rows that will be replaced, so that two rows may exchange theirs."""
+    """Clear the unique values of the rows that will be replaced, so that two rows may exchange theirs."""
     pending: dict[str, list[SqlValue]] = defaultdict(list)
     for record in _records(spool):
         if _unique_of(record.kind):
@@ -307,7 +307,7 @@ def _cleared(*identifiers: str, column: Column) -> Query:
 
 
 def _insert(kind: str, rows: list[list[SqlValue]]) -> set[str]:
-    """Inserts rows; rows with an existing identifier are replaced completely. Returns the chat sessions affected."""
+    """Insert rows; rows with an existing identifier are replaced completely. Returns the chat sessions affected."""
     table = RECORDS[kind]
     names = [column.sql for column in table._meta.sorted_fields]
     # client_message_id is not replaced, so that sending stays idempotent after an import has replaced the message.
@@ -327,7 +327,7 @@ def _insert(kind: str, rows: list[list[SqlValue]]) -> set[str]:
 
 
 def _check_references(spool: BinaryIO, references: _References) -> Iterator[tuple[int, str]]:
-    """Yields an error for each reference to a record neither in the import nor in the database, with its line."""
+    """Yield an error for each reference to a record neither in the import nor in the database, with its line."""
     if not references.drop_found():
         return
     for record in _records(spool):

@@ -40,13 +40,13 @@ class _Layout(NamedTuple):
 
 
 def has_password(raw: bytes) -> bool:
-    """Returns whether a line is that of a user with a password."""
+    """Return whether a line is that of a user with a password."""
     match = _KIND.match(raw)
     return bool(match and match[1] == b"user" and b'"password"' in raw)
 
 
 def read(raw: bytes) -> Read:
-    """Returns the record of a line. Raises BadRequest with the path of the error."""
+    """Return the record of a line. Raises BadRequest with the path of the error."""
     found = _read_quickly(raw)
     if found:
         return found
@@ -62,7 +62,7 @@ def read(raw: bytes) -> Read:
 
 
 def row_of(record: Read) -> list[SqlValue]:
-    """Returns the columns of a record as stored. Raises ValueError with the path of the error."""
+    """Return the columns of a record as stored. Raises ValueError with the path of the error."""
     kind, values, stored = record
     plan = plan_of(kind)
     row = stored | _stored(kind, {name: value for name, value in values.items() if name in plan.names}, plan)
@@ -83,7 +83,7 @@ def row_of(record: Read) -> list[SqlValue]:
 
 @functools.cache
 def line_type(kind: str) -> type[msgspec.Struct]:
-    """Returns the type of a line: one member, an object that accepts the members of the table and no others."""
+    """Return the type of a line: one member, an object that accepts the members of the table and no others."""
     return _line_type(kind, _accepted(kind))
 
 
@@ -93,7 +93,7 @@ def _line_type(kind: str, types: dict[str, object]) -> type[msgspec.Struct]:
 
 
 def _accepted(kind: str) -> dict[str, object]:
-    """Returns the types of the members of a record."""
+    """Return the types of the members of a record."""
     table = RECORDS[kind]
     return {name: column.accepts for name, column in members(table, export=True).items()} | table.also_accepts
 
@@ -104,7 +104,7 @@ def _given(record: msgspec.Struct) -> Members:
 
 @functools.cache
 def _layout(name: bytes) -> _Layout | None:
-    """Returns None for a kind that has validators in its types, which only `convert` calls, and for other names."""
+    """Return None for a kind that has validators in its types, which only `convert` calls, and for other names."""
     kind = name.decode()
     table, types = RECORDS.get(kind), _accepted(kind) if kind in RECORDS else {}
     if table is None or any(map(validators_of, types.values())):
@@ -143,14 +143,14 @@ def _read_quickly(raw: bytes) -> Read | None:
 
 
 def _is_unusual(raw: bytes) -> bool:
-    """Returns whether a line has what only `read_json` checks, or white space before a colon, where names end."""
+    """Return whether a line has what only `read_json` checks, or white space before a colon, where names end."""
     has_space = b" :" in raw or b"\t:" in raw or b"\n:" in raw or b"\r:" in raw
     has_escape = rb"\u0000" in raw or rb"\ud" in raw or rb"\uD" in raw  # NUL, or a surrogate
     return has_space or has_escape or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
 
 
 def _is_array_of_bytes(text: bytes, column: JsonAsBytes) -> bool:
-    """Returns whether a JSON text is an array of bytes, as in exports, in its stored form. Raises ValueError."""
+    """Return whether a JSON text is an array of bytes, as in exports, in its stored form. Raises ValueError."""
     if text == b"[]":
         return True
     if text.translate(None, b"[0123456789,]"):
@@ -178,7 +178,7 @@ class Plan(NamedTuple):
 
 @functools.cache
 def plan_of(kind: str) -> Plan:
-    """Returns the plan of the rows of a kind."""
+    """Return the plan of the rows of a kind."""
     table = RECORDS[kind]
     columns = [(column.name, column) for column in table._meta.sorted_fields]
     converted = {name: column.to_stored for name, column in columns if _differs(column)}
@@ -187,12 +187,12 @@ def plan_of(kind: str) -> Plan:
 
 
 def _differs(column: Column) -> bool:
-    """Returns whether the stored form of a value may differ from the value."""
+    """Return whether the stored form of a value may differ from the value."""
     return type(column).to_stored not in (Column.to_stored, Text.to_stored) or bool(getattr(column, "validator", None))
 
 
 def _stored(kind: str, values: Members, plan: Plan) -> Members:
-    """Returns columns as stored. Raises ValueError with the path of the error."""
+    """Return columns as stored. Raises ValueError with the path of the error."""
     row = values.copy()
     try:
         for name in values:

@@ -47,12 +47,12 @@ class BackupState(NamedTuple):
 
 
 def folder_of(settings: Settings) -> Path:
-    """Returns the folder of the backups, which exists once the first one was requested."""
+    """Return the folder of the backups, which exists once the first one was requested."""
     return settings.data / BACKUP_FOLDER
 
 
 def state(settings: Settings) -> BackupState:
-    """Returns what is in the folder now."""
+    """Return what is in the folder now."""
     folder = folder_of(settings)
     found = []
     for path in stored_backups(settings.data):
@@ -69,7 +69,7 @@ def state(settings: Settings) -> BackupState:
 
 
 def begin(settings: Settings, record: Callable[[], object]) -> None:
-    """Begins a backup, in a process of its own, unless one is being made. Raises NoSpaceForBackup or OSError.
+    """Begin a backup, in a process of its own, unless one is being made. Raises NoSpaceForBackup or OSError.
 
     `record` is called before.
     """
@@ -92,7 +92,7 @@ def begin(settings: Settings, record: Callable[[], object]) -> None:
 
 
 def open_backup(settings: Settings, name: str) -> BinaryIO:
-    """Opens a backup. It stays readable if it is deleted in the meantime. Raises BackupNotFound."""
+    """Open a backup. It stays readable if it is deleted in the meantime. Raises BackupNotFound."""
     try:
         return _path_of(settings, name).open("rb")
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def open_backup(settings: Settings, name: str) -> BinaryIO:
 
 
 def delete(settings: Settings, name: str) -> None:
-    """Deletes a backup. Raises BackupNotFound."""
+    """Delete a backup. Raises BackupNotFound."""
     path = _path_of(settings, name)
     path.unlink(missing_ok=True)
     sync(path.parent)
@@ -113,7 +113,7 @@ def _path_of(settings: Settings, name: str) -> Path:
 
 
 def _is_running(folder: Path) -> bool:
-    """Returns whether a process of this service makes a backup. One that was killed has left its file, but no lock."""
+    """Return whether a process of this service makes a backup. One that was killed has left its file, but no lock."""
     if not (folder / _RUNNING).exists():
         return False
     try:
@@ -124,7 +124,7 @@ def _is_running(folder: Path) -> bool:
 
 
 def _require_space(folder: Path) -> None:
-    """Raises NoSpaceForBackup if the disk would be full afterwards, so that the service could not write."""
+    """Raise NoSpaceForBackup if the disk would be full afterwards, so that the service could not write."""
     free, files = host.free_space(folder)
     sizes = db.database.sizes()
     needed = sizes.get("database", 0) + sizes.get("journal", 0) + host.MIN_FREE
@@ -133,7 +133,7 @@ def _require_space(folder: Path) -> None:
 
 
 def _make(settings: Settings, folder: Path, name: str, lock: FolderLock) -> None:
-    """Makes a backup, and stores the error if that fails. Holds the lock until then."""
+    """Make a backup, and store the error if that fails. Holds the lock until then."""
     try:
         error = _run_command(settings, folder / _UNFINISHED)
         if not error:
@@ -153,7 +153,7 @@ def _make(settings: Settings, folder: Path, name: str, lock: FolderLock) -> None
 
 
 def _run_command(settings: Settings, target: Path) -> str:
-    """Runs the command `backup`. Returns its error, empty if there is none."""
+    """Run the command `backup`. Returns its error, empty if there is none."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CX_")}
     own = {"CX_DATA": str(settings.data.absolute()), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     if settings.database:

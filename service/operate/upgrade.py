@@ -33,7 +33,7 @@ class Release(msgspec.Struct):
 
 
 def check(path: Path, settings: Settings) -> Iterator[Finding]:
-    """Yields the findings about the file, its version, this host and the database."""
+    """Yield the findings about the file, its version, this host and the database."""
     try:
         release = read(path)
     except ValueError as problem:
@@ -46,7 +46,7 @@ def check(path: Path, settings: Settings) -> Iterator[Finding]:
 
 
 def read(path: Path) -> Release:
-    """Returns the description in an executable whose archive is complete. Raises ValueError."""
+    """Return the description in an executable whose archive is complete. Raises ValueError."""
     try:
         with ZipFile(path) as archive:
             content = archive.read(DESCRIPTION)
@@ -66,7 +66,7 @@ def read(path: Path) -> Release:
 
 
 def check_checksum(path: Path) -> Finding:
-    """Compares the SHA-256 checksum of a file with the one in a file beside it."""
+    """Compare the SHA-256 checksum of a file with the one in a file beside it."""
     for name in CHECKSUMS:
         sums = path.with_name(name.format(path.name))
         if sums.is_file():
@@ -81,7 +81,7 @@ def check_checksum(path: Path) -> Finding:
 
 
 def check_version(release: Release) -> Finding:
-    """Compares the version with that of this program."""
+    """Compare the version with that of this program."""
     commit = f" (commit {release.commit})" if release.commit else ""
     text = f"{release.version}{commit}; this program is {VERSION}"
     if _order(release.version) < _order(VERSION):
@@ -90,14 +90,14 @@ def check_version(release: Release) -> Finding:
 
 
 def check_host(release: Release) -> Finding:
-    """Checks that the file is for this Python, processor and C library."""
+    """Check that the file is for this Python, processor and C library."""
     if HOST in release.hosts:
         return ok("host", f"the file is for {HOST}")
     return error("host", f"this host is {HOST}; the file is for {', '.join(release.hosts)}: download another")
 
 
 def check_database(release: Release, settings: Settings) -> Iterator[Finding]:
-    """Checks that the file can serve the database, and says whether it will change its schema."""
+    """Check that the file can serve the database, and say whether it will change its schema."""
     if settings.database and not release.postgresql:
         yield error("database", "the file does not support PostgreSQL: download cx-service-full")
         return

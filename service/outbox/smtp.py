@@ -122,7 +122,7 @@ class MailServer:
 
     @contextmanager
     def _connected(self) -> Iterator[smtplib.SMTP]:
-        """Yields a connection with TLS where needed, on which the user is signed in."""
+        """Yield a connection with TLS where needed, on which the user is signed in."""
         own_name = self._sender.rpartition("@")[2]  # the name of this host may not be a valid one
         client: smtplib.SMTP = (
             _TlsClient(self._host, self._port, own_name, timeout=TIMEOUT, context=self._tls)
@@ -160,7 +160,7 @@ class MailServer:
         return _described(code, reply)
 
     def _options(self, client: smtplib.SMTP, mail: EmailMessage, recipient: str) -> tuple[list[str], bytes]:
-        """The options of MAIL, and the bytes of a mail."""
+        """Return the options of MAIL, and the bytes of a mail."""
         options, policy = [], POLICY
         if not (self._sender + recipient).isascii():
             if not client.has_extn("smtputf8"):
@@ -171,7 +171,7 @@ class MailServer:
 
 
 def mail_server_of(settings: Settings) -> MailServer | None:
-    """The configured SMTP server, if any. Raises ValueError with a sentence for the operator."""
+    """Return the configured SMTP server, if any. Raises ValueError with a sentence for the operator."""
     if settings.smtp:
         return MailServer(settings)
     if settings.mail_from or settings.smtp_password:
@@ -180,7 +180,7 @@ def mail_server_of(settings: Settings) -> MailServer | None:
 
 
 def ascii_domain(address: str) -> str:
-    """An address with its domain in ASCII (RFC 5890). Raises DeliveryError for one that a server may misread."""
+    """Return an address with its domain in ASCII (RFC 5890). Raises DeliveryError for one that a server may misread."""
     match = _ADDRESS.fullmatch(address)
     try:
         if match:
@@ -191,7 +191,7 @@ def ascii_domain(address: str) -> str:
 
 
 def _expect(code: int, reply: bytes | str, unless: tuple[int, ...] = ()) -> None:
-    """Raises DeliveryError for a reply that is not positive: final if it is permanent (5xx)."""
+    """Raise DeliveryError for a reply that is not positive: final if it is permanent (5xx)."""
     if not 200 <= code < 300:
         raise DeliveryError(_described(code, reply), is_final=code >= 500 and code not in unless)
 
@@ -206,7 +206,7 @@ def _line(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this one, by its name or address."""
+    """Return whether a host is this one, by its name or address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -26,5 +26,5 @@ def transports_of(settings: Settings) -> Sequence[Transport]:
 
 
 def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
-    """A block in which the worker threads run."""
+    """Run the worker threads during the block."""
     return running([DeliveryWorker(transport, stop) for transport in transports_of(settings)], stop)

@@ -100,7 +100,7 @@ def public_key() -> str:
 
 
 def require_configured(settings: Settings) -> None:
-    """Raises PushUnavailable if the service sends no messages to browsers."""
+    """Raise PushUnavailable if the service sends no messages to browsers."""
     if not settings.web_push:
         raise PushUnavailable
 

@@ -63,7 +63,7 @@ class DeliveryWorker(QueueWorker[Delivery]):
         delivery.retry_later(delay, str(error))
 
     def is_wanted(self, delivery: Delivery) -> bool:
-        """Whether the user gets notifications through this channel."""
+        """Return whether the user gets notifications through this channel."""
         user = User.find(delivery.user_id)
         if user is None or user.is_disabled or (delivery.channel == "email" and not user.is_verified):
             return False
@@ -71,7 +71,7 @@ class DeliveryWorker(QueueWorker[Delivery]):
         return bool(settings[SWITCHES[delivery.channel]])
 
     def muted_until(self, delivery: Delivery) -> int:
-        """The end of the user's mute in ms; 0 if the user is not muted, or the delivery is urgent."""
+        """Return the end of the user's mute in ms; 0 if the user is not muted, or the delivery is urgent."""
         until = User.preferences_of(delivery.user_id)["notifications"]["muted_until"]
         muted_until = clock.milliseconds(until) if until and not delivery.is_urgent else 0
         return muted_until if muted_until > clock.now() else 0

@@ -52,7 +52,7 @@ class Shape(NamedTuple):
         return self.ratio * self.max_height, self.max_height
 
     def within(self, width: int, height: int) -> tuple[int, int]:
-        """The largest size of this shape inside a picture; a picture narrower than the ratio keeps its width."""
+        """Return the largest size of this shape inside a picture; a picture narrower than the ratio keeps its width."""
         cropped = max(1, min(width // self.ratio, height, self.max_height))
         return min(width, self.ratio * cropped), cropped
 
@@ -71,12 +71,12 @@ class Picture(NamedTuple):
 
 
 def make_avatar(raw: bytes) -> bytes:
-    """An avatar: `make_cropped` in the shape of a square."""
+    """Return an avatar: `make_cropped` in the shape of a square."""
     return make_cropped(raw, SQUARE)
 
 
 def make_cropped(raw: bytes, shape: Shape) -> bytes:
-    """A picture in WebP: rotated upright, cropped to a shape around its center, never enlarged.
+    """Return a picture in WebP: rotated upright, cropped to a shape around its center, never enlarged.
 
     Accepts JPEG, PNG and WebP; of an animation, the first picture. Raises UnsupportedMediaType, ImageUnreadable,
     ImageTooLarge, or Busy while two other pictures are being decoded or memory is short.
@@ -88,7 +88,7 @@ def make_cropped(raw: bytes, shape: Shape) -> bytes:
 
 
 def make_picture(raw: bytes) -> Picture:
-    """A picture for a message: rotated upright, at most 2048 pixels a side and 1 MiB, never enlarged or cropped.
+    """Return a picture for a message: rotated upright, at most 2048 pixels a side and 1 MiB, never enlarged or cropped.
 
     With transparency, it has at most 1280 pixels a side. Accepts the same files as `make_cropped`, and raises the same
     errors.
@@ -98,7 +98,7 @@ def make_picture(raw: bytes) -> Picture:
 
 
 def restore_picture(raw: bytes) -> Picture:
-    """An exported picture, unchanged, with a new thumbnail; any other file is converted by `make_picture`."""
+    """Return an exported picture, unchanged, with a new thumbnail; any other file is converted by `make_picture`."""
     if len(raw) <= PICTURE_BYTES and is_plain_webp(raw):
         with _decoder(raw) as parts:
             image = _decode(parts, (PICTURE_SIDE, 1))
@@ -108,12 +108,12 @@ def restore_picture(raw: bytes) -> Picture:
 
 
 def is_avatar(raw: bytes) -> bool:
-    """Whether a file has the form that `make_avatar` produces."""
+    """Return whether a file has the form that `make_avatar` produces."""
     return is_cropped(raw, SQUARE)
 
 
 def is_cropped(raw: bytes, shape: Shape) -> bool:
-    """Whether a file has the form that `make_cropped` produces."""
+    """Return whether a file has the form that `make_cropped` produces."""
     try:
         if not is_plain_webp(raw):
             return False
@@ -124,14 +124,17 @@ def is_cropped(raw: bytes, shape: Shape) -> bool:
 
 
 def is_plain_webp(raw: bytes) -> bool:
-    """Whether a file is a WebP with one picture and nothing else. Raises UnsupportedMediaType or ImageUnreadable."""
+    """Return whether a file is a WebP with one picture and nothing else.
+
+    Raises UnsupportedMediaType or ImageUnreadable.
+    """
     size = int.from_bytes(raw[4:8], "little") + 8
     return detect_format(raw) == "WEBP" and size == len(raw) and set(webp_chunks(raw)) <= _PLAIN_CHUNKS
 
 
 @contextlib.contextmanager
 def _decoder(raw: bytes) -> Iterator[Parts]:
-    """The parts of a file, while it is one of at most two that are decoded at a time.
+    """Yield the parts of a file, while it is one of at most two that are decoded at a time.
 
     Raises UnsupportedMediaType, ImageUnreadable, or Busy while two others are decoded or memory is short.
     """
@@ -148,7 +151,7 @@ def _decoder(raw: bytes) -> Iterator[Parts]:
 
 
 def _decode(parts: Parts, needed: tuple[int, int]) -> "Image":
-    """The pixels of the first picture. Raises ImageUnreadable or ImageTooLarge.
+    """Return the pixels of the first picture. Raises ImageUnreadable or ImageTooLarge.
 
     A JPEG is decoded at a reduced size if its longer and its shorter side then still have the `needed` pixels.
     """
@@ -180,7 +183,7 @@ def _decode(parts: Parts, needed: tuple[int, int]) -> "Image":
 
 
 def _first_frame(image: WebPImage) -> "Image":
-    """The first picture of a WebP, without the copy of four bytes for each pixel that its `load` would make."""
+    """Return the first picture of a WebP, without the copy of four bytes for each pixel that its `load` would make."""
     from PIL import Image
 
     mode = {"RGB": "RGBX"}.get(image.mode, image.mode)
@@ -189,13 +192,13 @@ def _first_frame(image: WebPImage) -> "Image":
 
 
 def _decode_scaled(parts: Parts) -> "Image":
-    """The pixels of a picture for a message, in RGB or RGBA."""
+    """Return the pixels of a picture for a message, in RGB or RGBA."""
     image = _decode(parts, (_REDUCED_SIDE, 1))
     return _in_rgb(_scaled(image, TRANSPARENT_SIDE if _is_transparent(image) else PICTURE_SIDE))
 
 
 def _scaled(image: "Image", side: int) -> "Image":
-    """The picture with the same proportions, at most `side` pixels a side; not scaled if it is not larger."""
+    """Return the picture with the same proportions, at most `side` pixels a side; not scaled if it is not larger."""
     longer = max(image.size)
     if longer <= side:
         return _resizable(image)
@@ -205,7 +208,7 @@ def _scaled(image: "Image", side: int) -> "Image":
 
 
 def _resized(image: "Image", size: tuple[int, int], box: tuple[float, float, float, float]) -> "Image":
-    """A part of a picture, scaled to a size; in strips, so that no second picture of the original size is in memory."""
+    """Return a part of a picture, scaled to a size in strips, so that no second picture of that size is in memory."""
     from PIL import Image
 
     left, upper, right, lower = box
@@ -227,7 +230,7 @@ def _resized(image: "Image", size: tuple[int, int], box: tuple[float, float, flo
 
 
 def _picture(image: "Image") -> Picture:
-    """A picture of at most PICTURE_BYTES, of lower quality or smaller if necessary."""
+    """Return a picture of at most PICTURE_BYTES, of lower quality or smaller if necessary."""
     for quality in _QUALITIES:
         content = _encode(image, quality)
         if len(content) <= PICTURE_BYTES:
@@ -240,7 +243,7 @@ def _thumbnail(image: "Image") -> bytes:
 
 
 def _crop(image: "Image", shape: Shape, orientation: int) -> "Image":
-    """The center of the picture, which has the shape when it is upright, in RGB or RGBA."""
+    """Return the center of the picture, which has the shape when it is upright, in RGB or RGBA."""
     is_sideways = orientation in _SIDEWAYS
     size = shape.within(*(image.size[::-1] if is_sideways else image.size))
     size = size[::-1] if is_sideways else size
@@ -251,7 +254,7 @@ def _crop(image: "Image", shape: Shape, orientation: int) -> "Image":
 
 
 def _resizable(image: "Image") -> "Image":
-    """The picture in a mode that can be resized well: without palette, single bits or 16-bit grey."""
+    """Return the picture in a mode that can be resized well: without palette, single bits or 16-bit grey."""
     from PIL import Image
 
     if image.mode == "I;16":
@@ -263,14 +266,14 @@ def _resizable(image: "Image") -> "Image":
 
 
 def _is_transparent(image: "Image") -> bool:
-    """Whether a picture may have pixels that are not opaque; screenshots often have an alpha channel without any."""
+    """Return whether pixels may not be opaque; screenshots often have an alpha channel in which all are."""
     if image.mode == "RGBA":
         return image.getchannel("A").getextrema() != (255, 255)
     return image.mode in ("LA", "PA") or "transparency" in image.info
 
 
 def _in_rgb(image: "Image") -> "Image":
-    """The picture in a mode that WebP supports."""
+    """Return the picture in a mode that WebP supports."""
     mode = "RGBA" if _is_transparent(image) else "RGB"
     return image if image.mode == mode else image.convert(mode)
 

@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 def detect_format(raw: bytes) -> str:
-    """The format of a picture by its content: JPEG, PNG or WEBP. Raises UnsupportedMediaType."""
+    """Return the format of a picture by its content: JPEG, PNG or WEBP. Raises UnsupportedMediaType."""
     for format, magic in _MAGIC.items():
         if raw.startswith(magic) and (format != "WEBP" or raw[8:12] == b"WEBP"):
             return format
@@ -40,13 +40,16 @@ def detect_format(raw: bytes) -> str:
 
 
 def parse(raw: bytes) -> Parts:
-    """The parts of a file. Raises UnsupportedMediaType for other formats, and ImageUnreadable for a damaged file."""
+    """Return the parts of a file.
+
+    Raises UnsupportedMediaType for other formats, and ImageUnreadable for a damaged file.
+    """
     parts = {"JPEG": _parse_jpeg, "PNG": _parse_png, "WEBP": _parse_webp}[detect_format(raw)](raw)
     return parts._replace(stripped=raw) if len(parts.stripped) == len(raw) else parts  # no copy of the same file
 
 
 def _parse_jpeg(raw: bytes) -> Parts:
-    """The parts of the first picture of a JPEG; phones append others (ITU-T T.81, annex B)."""
+    """Return the parts of the first picture of a JPEG; phones append others (ITU-T T.81, annex B)."""
     needed, exif = [raw[:2]], b""
     scans, at = 0, 2
     for _ in range(MAX_PARTS):
@@ -76,7 +79,7 @@ def _parse_jpeg(raw: bytes) -> Parts:
 
 
 def _parse_png(raw: bytes) -> Parts:
-    """The parts of the still picture of a PNG, which must be complete."""
+    """Return the parts of the still picture of a PNG, which must be complete."""
     needed, exif = [raw[:8]], b""
     at = 8
     for _ in range(MAX_PARTS):
@@ -100,7 +103,7 @@ def _parse_webp(raw: bytes) -> Parts:
 
 
 def webp_chunks(raw: bytes) -> dict[bytes, bytes]:
-    """The first chunk of each type in a WebP (RFC 9649). Raises ImageUnreadable for a truncated file."""
+    """Return the first chunk of each type in a WebP (RFC 9649). Raises ImageUnreadable for a truncated file."""
     chunks: dict[bytes, bytes] = {}
     at, end = 12, 8 + int.from_bytes(raw[4:8], "little")
     for _ in range(MAX_PARTS):
@@ -116,7 +119,7 @@ def webp_chunks(raw: bytes) -> dict[bytes, bytes]:
 
 
 def read_orientation(exif: bytes) -> int:
-    """The Exif orientation, 1 to 8; 1 (upright) if it is missing or malformed.
+    """Return the Exif orientation, 1 to 8; 1 (upright) if it is missing or malformed.
 
     Not read with Pillow, which would load the values of all other entries, whatever their number and size.
     """

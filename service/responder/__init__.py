@@ -55,7 +55,7 @@ class Profile(NamedTuple):
 
 
 def tokenize(text: str) -> frozenset[str]:
-    """Returns the words of a text without case, accents and punctuation.
+    """Return the words of a text without case, accents and punctuation.
 
     In scripts without spaces between words, these are pairs of adjacent letters.
     """
@@ -77,7 +77,7 @@ def _spaces_except_marks(match: re.Match[str]) -> str:
 
 
 def _decomposed(text: str) -> str:
-    """Returns the compatibility decomposition of a text, without case.
+    """Return the compatibility decomposition of a text, without case.
 
     Works in chunks, since one character may become eighteen, and stops when the result is long enough.
     """
@@ -96,7 +96,7 @@ def _split_run(run: str) -> Sequence[str]:
 
 
 def sentences(text: str) -> tuple[frozenset[str], ...]:
-    """Returns the words of the whole message and of each of its first sentences, without empty or equal sets."""
+    """Return the words of the whole message and of each of its first sentences, without empty or equal sets."""
     return _word_sets(text[:MAX_CHARACTERS])
 
 
@@ -106,30 +106,30 @@ def _word_sets(text: str) -> tuple[frozenset[str], ...]:
 
 
 def weight(words: frozenset[str]) -> int:
-    """Returns the sum of the weights of some words."""
+    """Return the sum of the weights of some words."""
     return WORD_WEIGHT * len(words) - (WORD_WEIGHT - COMMON_WORD_WEIGHT) * len(words & _common_words())
 
 
 def weights(words: frozenset[str]) -> dict[str, int]:
-    """Returns the weight of each word, the most distinctive words first: uncommon ones, then by length."""
+    """Return the weight of each word, the most distinctive words first: uncommon ones, then by length."""
     common = _common_words()
     rest = sorted(words - common, key=lambda word: (-len(word), word))
     return dict.fromkeys(rest, WORD_WEIGHT) | dict.fromkeys(sorted(words & common), COMMON_WORD_WEIGHT)
 
 
 def key(*words: str) -> str:
-    """Returns the key of one or several words in an index; long keys are hashed."""
+    """Return the key of one or several words in an index; long keys are hashed."""
     joined = " ".join(sorted(words))
     return joined if len(joined) <= MAX_KEY_LENGTH else hashlib.sha256(joined.encode()).hexdigest()
 
 
 def keys(words: frozenset[str]) -> set[str]:
-    """Returns the keys of a question in an index: one per word, and one for all words together."""
+    """Return the keys of a question in an index: one per word, and one for all words together."""
     return {*map(key, words), *([key(*words)] if words else ())}
 
 
 def best_match(answers: Iterable[Candidate], text: str, languages: Sequence[str]) -> Candidate | None:
-    """Returns the canned answer whose question is most similar to a message or to one of its sentences.
+    """Return the canned answer whose question is most similar to a message or to one of its sentences.
 
     Of equally similar ones, the preferred language decides, then the order of `answers`. None if none is similar.
     """
@@ -140,7 +140,7 @@ def best_match(answers: Iterable[Candidate], text: str, languages: Sequence[str]
 def ranked(
     answers: Iterable[Candidate], text: str, languages: Sequence[str]
 ) -> Iterator[tuple[tuple[float, float], Candidate]]:
-    """Yields the answers that share words with a message, with the rank that `best_match` compares."""
+    """Yield the answers that share words with a message, with the rank that `best_match` compares."""
     message_words = [(words, weight(words)) for words in sentences(text)]
     all_words = frozenset[str]().union(*(words for words, _ in message_words))
     for answer in answers:
@@ -154,7 +154,7 @@ def ranked(
 
 
 def fallback_reply(profile: Profile, text: str, languages: Sequence[str]) -> str:
-    """Returns a reply from the bot's profile, or a sentence that it has no answer.
+    """Return a reply from the bot's profile, or a sentence that it has no answer.
 
     The language is the first of `languages` that has phrases, otherwise that of the question, otherwise English.
     """
@@ -164,7 +164,7 @@ def fallback_reply(profile: Profile, text: str, languages: Sequence[str]) -> str
 
 
 def profile_reply(profile: Profile, text: str, languages: Sequence[str]) -> str | None:
-    """Returns a reply from the bot's profile to a question about the bot, in the language of `fallback_reply`."""
+    """Return a reply from the bot's profile to a question about the bot, in the language of `fallback_reply`."""
     question = _built_in_question(text, languages)
     if question is None:
         return None
@@ -172,25 +172,25 @@ def profile_reply(profile: Profile, text: str, languages: Sequence[str]) -> str 
 
 
 def asks_for_person(text: str) -> bool:
-    """Returns whether a message, or a sentence of it, asks for a person in place of the bot."""
+    """Return whether a message, or a sentence of it, asks for a person in place of the bot."""
     question = _built_in_question(text, ())
     return question is not None and question.id == "person"
 
 
 def handover_reply(languages: Sequence[str]) -> str:
-    """Returns the sentence that a person was called, in the first of some languages that has phrases, or English."""
+    """Return the sentence that a person was called, in the first of some languages that has phrases, or English."""
     return _phrases(languages).handed_over
 
 
 def _built_in_question(text: str, languages: Sequence[str]) -> Candidate | None:
-    """Returns the built-in question that is most similar to a message: its topic, as the identifier, and language."""
+    """Return the built-in question that is most similar to a message: its topic, as the identifier, and language."""
     by_word = _questions_by_word()
     candidates = {entry for words in sentences(text) for word in words for entry in by_word.get(word, ())}
     return best_match((answer for _, answer in sorted(candidates)), text, languages)
 
 
 def _phrases(languages: Sequence[str]) -> Phrases:
-    """Returns the phrases of the first language that has some, or in English."""
+    """Return the phrases of the first language that has some, or in English."""
     supported = (tag.partition("-")[0].lower() for tag in (*languages, "en"))
     return PHRASES[next(language for language in supported if language in PHRASES)]
 
@@ -201,7 +201,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _distance(language: str, languages: Sequence[str]) -> int:
-    """Returns the rank of a language in a list of preferred languages, doubled; plus 1 if only the region differs."""
+    """Return the rank of a language in a list of preferred languages, doubled; plus 1 if only the region differs."""
     primary = language.lower().partition("-")[0]
     for place, tag in enumerate(languages[:MAX_LANGUAGES]):
         if tag.lower() == language.lower():
@@ -212,7 +212,7 @@ def _distance(language: str, languages: Sequence[str]) -> int:
 
 
 def _reply_from_profile(topic: str, profile: Profile, phrases: Phrases) -> str | None:
-    """Returns the reply to a question about the bot; None if the profile has no such information."""
+    """Return the reply to a question about the bot; None if the profile has no such information."""
     if topic == "identity" and profile.name:
         return f"{phrases.identity_reply.format(name=profile.name)} {profile.tagline}".rstrip()
     if topic == "contact" and profile.contact:
@@ -229,7 +229,7 @@ def _common_words() -> frozenset[str]:
 
 @functools.cache
 def _questions_by_word() -> dict[str, list[tuple[int, Candidate]]]:
-    """Returns the built-in questions about the bot by their words, each with a number for a stable order."""
+    """Return the built-in questions about the bot by their words, each with a number for a stable order."""
     found: dict[str, list[tuple[int, Candidate]]] = defaultdict(list)
     numbers = itertools.count()
     for language, phrases in PHRASES.items():

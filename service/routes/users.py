@@ -98,7 +98,7 @@ class UserDeleted(Struct):
 
 
 def columns_of(body: NewUser | AccountChanges) -> dict[str, SqlValue]:
-    """The members that were sent, without the password; an empty `app_id` is null."""
+    """Return the members that were sent, without the password; an empty `app_id` is null."""
     sent = {name: value for name, value in structs.asdict(body).items() if value is not UNSET and name != "password"}
     return sent | {"app_id": sent["app_id"] or None} if "app_id" in sent else sent
 

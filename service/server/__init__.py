@@ -225,7 +225,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 channel.handle_close()
 
     def _run_once(self, timeout: float) -> None:
-        """One iteration of the event loop; waits at most `timeout` seconds for events."""
+        """Run one iteration of the event loop; waits at most `timeout` seconds for events."""
         with logs.handler.buffered():
             self.event_loop.refresh()
             self.event_loop.run_once(0.0 if self.ready else timeout)
@@ -250,7 +250,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises OSError when the address is in use or not local."""
+    """Return a listening socket. Raises OSError when the address is in use or not local."""
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, proto)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -260,7 +260,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def listen_unix(path: Path, mode: int) -> socket.socket:
-    """A listening Unix socket. A socket on which no process listens is replaced. Raises OSError."""
+    """Return a listening Unix socket. A socket on which no process listens is replaced. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if is_abandoned(path):
@@ -275,7 +275,7 @@ def listen_unix(path: Path, mode: int) -> socket.socket:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether a path is a socket on which no process listens."""
+    """Return whether a path is a socket on which no process listens."""
     if not path.is_socket():
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -322,7 +322,7 @@ def serve(
 
 
 def _descriptors(limit: int) -> int:
-    """The number of descriptors to use under a limit of the system."""
+    """Return the number of descriptors to use under a limit of the system."""
     return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MAX_DESCRIPTORS)
 
 

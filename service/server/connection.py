@@ -61,11 +61,11 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         self.last_progress = now  # the last 16 KiB of a body were complete
 
     def is_idle(self) -> bool:
-        """Whether there is no request, and no response to send."""
+        """Return whether there is no request, and no response to send."""
         return not (self.requests or self.request or self.unparsed or self.total_outbufs_len)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client has exceeded the time limit of the current step."""
+        """Return whether the client has exceeded the time limit of the current step."""
         spent = now - self.since
         if self.total_outbufs_len:
             return spent > REQUEST_TIMEOUT + self.file_time or min(spent, now - self.last_sent) > READ_TIMEOUT
@@ -80,7 +80,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         return spent > REQUEST_TIMEOUT or now > self.body_due
 
     def eviction_key(self) -> tuple[bool | float, ...]:
-        """Sorts connections by what closing them would lose; those that sent no request for the longest time first."""
+        """Sort connections by what closing them would lose; those that sent no request for the longest time first."""
         is_sending = self.request is not None and self.request.headers_finished
         is_receiving = bool(self.total_outbufs_len)
         return not self.discards, is_receiving, is_sending, self.has_responded, max(self.since, self.last_sent)
@@ -128,7 +128,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.server.large_bodies.add(self)
 
     def body_cost(self, now: float) -> float:
-        """How much memory the body takes, and for how long: bytes × seconds since its last complete 16 KiB."""
+        """Return how much memory the body takes, and for how long: bytes × seconds since its last complete 16 KiB."""
         return self.request.reserved * (now - self.last_progress) if self.request else 0.0
 
     def refuse_body(self) -> None:
@@ -167,7 +167,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             server.send_ready()
 
     def runs(self, request: Request) -> Runs:
-        """Where a request runs: as its operation declares, if the database supports it and the body is small."""
+        """Return where a request runs: as its operation declares, if the database supports it and the body is small."""
         operation = request.route.operation if request.route else None
         if request.error or (request.route and operation is None):
             runs: Runs = "read"
@@ -178,11 +178,11 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         return runs if runs in self.server.can_run else "slow"
 
     def is_closing(self) -> bool:
-        """Whether no further requests are processed."""
+        """Return whether no further requests are processed."""
         return bool(self.will_close or self.close_when_flushed or self.discards or not self.connected)
 
     def readable(self) -> bool:
-        """Whether to read from the socket, after parsing received data; while suspended, to notice a disconnect."""
+        """Return whether to read from the socket, after parsing received data; while suspended, to notice its end."""
         if self.unparsed:
             self.received(b"")
         if self.discards:
@@ -249,7 +249,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.server.suspended.remove_stream(self)
 
     def can_send_events(self) -> bool:
-        """Whether the client has read the previous events. Callable from any thread, as the next two are."""
+        """Return whether the client has read the previous events. Callable from any thread, as the next two are."""
         return not self.total_outbufs_len
 
     def send_events(self, events: bytes) -> None:

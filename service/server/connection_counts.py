@@ -23,6 +23,6 @@ class ConnectionCounts:
         self._counts[worker] = 0
 
     def average_of_others(self) -> float:
-        """The average count of the other workers; infinite if there are none."""
+        """Return the average count of the other workers; infinite if there are none."""
         others = len(self._counts) - 1
         return (sum(self._counts) - self._counts[self.worker]) / others if others else math.inf

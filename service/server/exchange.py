@@ -152,7 +152,7 @@ class Exchange:
         self.format_response(f"{response.status} {error.reason}", headers, response.body)
 
     def environ(self) -> WSGIEnvironment:
-        """The WSGI environ (PEP 3333)."""
+        """Return the WSGI environ (PEP 3333)."""
         request, server, body = self.request, self.channel.server, self.request.get_body_stream()
         body.seek(0)  # it was read if the request is restarted
         return {
@@ -181,17 +181,17 @@ class Exchange:
 
 
 def chunk(data: bytes) -> bytes:
-    """A part of a chunked body; without data, its end (RFC 9112, section 7.1)."""
+    """Return a part of a chunked body; without data, its end (RFC 9112, section 7.1)."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 @memoized(64)
 def _connection_options(text: str) -> frozenset[str]:
-    """The options in a Connection header, in lower case (RFC 9110, section 7.6.1)."""
+    """Return the options in a Connection header, in lower case (RFC 9110, section 7.6.1)."""
     return frozenset(option.strip(" \t") for option in text.lower().split(","))
 
 
 @functools.lru_cache(1)
 def date_of(second: int) -> str:
-    """A time in the format of HTTP (RFC 9110, section 5.6.7)."""
+    """Return a time in the format of HTTP (RFC 9110, section 5.6.7)."""
     return formatdate(second, usegmt=True)

@@ -73,7 +73,7 @@ class GroupCommit:
         self._queue.put(exchange)
 
     def count(self) -> int:
-        """Returns the number of requests that wait."""
+        """Return the number of requests that wait."""
         return self._queue.qsize() + len(self._arrived) + len(self._prepared)
 
     def stop(self) -> None:

@@ -47,14 +47,14 @@ SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t -~\x80-\xff]*)?")
 
 @functools.lru_cache(1024)
 def _key(name: str) -> str:
-    """The name of a field in the WSGI environ. Empty for names with "_", which could be mistaken for others."""
+    """Return the name of a field in the WSGI environ. Empty for names with "_", which could be mistaken for others."""
     key = "" if "_" in name else name.upper().replace("-", "_")
     return key if key in ("", "CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
 @memoized(1024)
 def _read_fields(text: str) -> dict[str, str]:
-    """The fields of a header. Memoized: a client repeats them with every request. Raises ParsingError."""
+    """Return the fields of a header. Memoized: a client repeats them with every request. Raises ParsingError."""
     if not HEADER.fullmatch(text):
         raise ParsingError("Invalid header")
     fields: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _read_fields(text: str) -> dict[str, str]:
 
 
 def host_of(scheme: str, authority: str) -> str:
-    """A host and its port in normal form, for comparison."""
+    """Return a host and its port in normal form, for comparison."""
     default = {"http": ":80", "https": ":443"}.get(scheme.lower(), "")
     return authority.lower().removesuffix(default).removesuffix(":")
 
@@ -236,7 +236,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         self.path = path
 
     def _read_authority(self, target: str) -> str:
-        """The path and query of a target in absolute form; its host replaces Host (RFC 9112, section 3.2.2)."""
+        """Return the path and query of a target in absolute form; its host replaces Host (RFC 9112, section 3.2.2)."""
         found = ABSOLUTE.fullmatch(target)
         if not found or not HOST.fullmatch(found[2]) or found[2].startswith(":"):
             raise ParsingError("The target must be a path, or an http or https URL")
@@ -285,7 +285,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         return consumed
 
     def _starts_cleanly(self, data: bytes) -> bool:
-        """Whether only line ends precede the start line; waitress ignores all white space there."""
+        """Return whether only line ends precede the start line; waitress ignores all white space there."""
         begin = self.header_plus + data if self.header_plus else data
         rest = begin.lstrip()
         self.has_begun = bool(rest)

@@ -39,7 +39,7 @@ class UnsentData:
         return len(self.data)
 
     def get(self, count: int) -> memoryview:
-        """The next bytes."""
+        """Return the next bytes."""
         return self.data[:count]
 
     def skip(self, count: int, allow_prune: bool = False) -> None:
@@ -66,7 +66,7 @@ class UnsentFile:
         return self.end - self.position
 
     def get(self, count: int) -> bytes:
-        """The next bytes; none after a burst, which ends the turn of this connection. Raises OSError."""
+        """Return the next bytes; none after a burst, which ends the turn of this connection. Raises OSError."""
         if self.burst >= MAX_BURST:
             self.burst = 0
             return b""

@@ -104,7 +104,7 @@ class Workers:
             os.read(self.wakeup_read, 4096)
 
     def reap(self) -> Iterator[int]:
-        """The statuses of workers that have ended. Schedules replacements unless the server is stopping."""
+        """Return the statuses of workers that have ended. Schedules replacements unless the server is stopping."""
         while self.running:
             process, status = os.waitpid(-1, os.WNOHANG)
             if not process:

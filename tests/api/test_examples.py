@@ -63,7 +63,7 @@ ROLES = {
 
 
 def for_operations(*names: str) -> Any:
-    """Parametrizes a test with the operations of these names."""
+    """Parametrize a test with the operations of these names."""
     return pytest.mark.parametrize(
         "operation", [each for each in API if each.name in names], ids=lambda each: each.name
     )
@@ -77,13 +77,13 @@ def service(application: Any) -> Client:
 
 
 def log_in(service: Client, name: str) -> dict[str, str]:
-    """Returns the tokens of a user of the demo."""
+    """Return the tokens of a user of the demo."""
     credentials = {"email": f"{name}@demo.example", "password": demo.PASSWORD}
     return dict(service.post("/auth/login", credentials).data["tokens"])
 
 
 def path_of(operation: Operation) -> str:
-    """Returns the path of an operation with rows of Alice, and the app of her chat session."""
+    """Return the path of an operation with rows of Alice, and the app of her chat session."""
     alice = User.by_email("alice@demo.example")
     if operation.name == "rate_chat_session":  # which must be over
         ChatSession.update(status="resolved").execute()
@@ -108,7 +108,7 @@ def path_of(operation: Operation) -> str:
 
 
 def execute(service: Client, operation: Operation, body: Any, token: str = "") -> Reply:
-    """Sends a body to an operation, with the content type that it accepts."""
+    """Send a body to an operation, with the content type that it accepts."""
     if operation.accepts == "application/json":
         content = {"raw": msgspec.json.encode(body), "content_type": operation.accepts}
     else:

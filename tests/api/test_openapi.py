@@ -47,7 +47,7 @@ def schemas(document):
 
 
 def walk(part, place="#"):
-    """Yields every value of the document with its JSON pointer."""
+    """Yield every value of the document with its JSON pointer."""
     yield place, part
     items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for name, member in items:
@@ -55,24 +55,24 @@ def walk(part, place="#"):
 
 
 def references(document):
-    """Yields every reference of the document with its JSON pointer."""
+    """Yield every reference of the document with its JSON pointer."""
     return ((place, part["$ref"]) for place, part in walk(document) if isinstance(part, dict) and "$ref" in part)
 
 
 def document_operations(document):
-    """Yields the path, method and object of every operation of the document."""
+    """Yield the path, method and object of every operation of the document."""
     for path, item in document["paths"].items():
         for method, operation in item.items():
             yield path, method, operation
 
 
 def responses_by_status(operation):
-    """Returns the responses of an operation by status, without `default`."""
+    """Return the responses of an operation by status, without `default`."""
     return {status: response for status, response in operation["responses"].items() if status != "default"}
 
 
 def all_schemas(document):
-    """Yields every schema of the document, at any depth."""
+    """Yield every schema of the document, at any depth."""
 
     def under(schema, place):
         yield place, schema

@@ -52,7 +52,7 @@ LENIENT = {  # sections 4.4 to 4.8: the operations without a 400
 
 @pytest.fixture
 def existing_ids(alice, session, say, bot):
-    """Returns a function that gives identifiers of rows that Alice owns."""
+    """Return a function that gives identifiers of rows that Alice owns."""
 
     def as_admin(id):
         User.update(role="admin").where(User.id == alice.user.id).execute()
@@ -91,7 +91,7 @@ def existing_ids(alice, session, say, bot):
 
 
 def missing_ids(operation):
-    """Returns identifiers without rows."""
+    """Return identifiers without rows."""
     kinds = {Identifier: UNKNOWN_ID, UlidIdentifier: "0" * 26, Text: "nothing"}
     return [kinds[type(table.path_column())] for _, _, table in operation.path_rows]
 
@@ -309,7 +309,7 @@ def speak(caller: Caller) -> TextResponse:
 
 
 def declare(handler=speak, path="/x", **options):
-    """Declares an operation as a module of routes does."""
+    """Declare an operation as a module of routes does."""
     Routes("Invalid").get(path, **{"statuses": (200,), **options})(handler)
 
 

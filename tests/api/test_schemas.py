@@ -84,7 +84,7 @@ UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
 
 def error_of(action: Any, *arguments: Any) -> str:
-    """Returns the message of the error that a call raises."""
+    """Return the message of the error that a call raises."""
     with pytest.raises(InvalidBody) as raised:
         action(*arguments)
     return str(raised.value)

@@ -36,7 +36,7 @@ def worker(settings, application):
 
 @pytest.fixture
 def ask(alice, session, ai, worker):
-    """Lets the customer ask, and the assistant request a call until the customer is asked. Returns the offer."""
+    """Let the customer ask, and the assistant request a call until the customer is asked. Returns the offer."""
 
     def asked(*behaviours, text="How is the weather?", by=worker):
         ai.behave = then(*(behaviours or (requests(), says("It is sunny."))))

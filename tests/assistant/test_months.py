@@ -28,7 +28,7 @@ NONE = dict.fromkeys(COUNTS, 0)
 
 
 def uses(tokens: int) -> Any:
-    """Sends a reply that used a number of tokens."""
+    """Send a reply that used a number of tokens."""
     return sends({**completion("I am the assistant."), "usage": {"total_tokens": tokens}})
 
 

@@ -44,7 +44,7 @@ def settings(settings, url):
 
 
 def call(tool, ask, alice, session, worker):
-    """Lets the assistant call a tool, with the permission of the customer."""
+    """Let the assistant call a tool, with the permission of the customer."""
     offer = ask(requests(function=f"weather__{tool}"), says("It is sunny."), by=worker)
     assert f"“{tool}” of “weather”" in text_of(offer)
     press(alice, session, offer, "once")
@@ -52,7 +52,7 @@ def call(tool, ask, alice, session, worker):
 
 
 def result_for(ai):
-    """Returns the result of the last call, as the assistant has received it."""
+    """Return the result of the last call, as the assistant has received it."""
     assert ai.requests[-1].body["messages"][-1]["role"] == "tool"
     return ai.requests[-1].body["messages"][-1]["content"]
 

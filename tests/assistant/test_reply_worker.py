@@ -202,7 +202,7 @@ def test_each_chat_session_gets_its_reply(alice, bob, session, shop, bot, ai, re
 
 
 def make_obsolete(alice, agent, bot, session, message, event):
-    """Does something that makes a reply obsolete."""
+    """Do something that makes a reply obsolete."""
     if event == "deleted":
         delete(alice, message)
     elif event == "purged":

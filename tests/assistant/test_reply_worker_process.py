@@ -24,7 +24,7 @@ SESSIONS = [f"00000000-0000-4000-8000-00000000010{number}" for number in range(8
 
 @contextlib.contextmanager
 def opened(data):
-    """Opens the database of a server in this process."""
+    """Open the database of a server in this process."""
     db.open_database(data, server_process.database_variables(data).get("CX_DATABASE", ""))
     try:
         yield
@@ -67,7 +67,7 @@ def bot_replies(server, token, session):
 
 
 def wait_for_reply(server, token, session):
-    """Waits for a reply of the bot and returns all replies."""
+    """Wait for a reply of the bot and return all replies."""
     while not (found := bot_replies(server, token, session)):
         time.sleep(0.02)
     return found

@@ -200,7 +200,7 @@ class TestTheFallbackReply:
 
 @pytest.fixture
 def add_answer(bot):
-    """Adds a canned answer to the bot."""
+    """Add a canned answer to the bot."""
 
     def make(question, answer, language="en", of=bot, **columns):
         return CannedAnswer.create(bot_id=of.id, question=question, answer=answer, language=language, **columns)

@@ -177,7 +177,7 @@ def open_chat(application, client, session):
 
 
 def press(browser, session, **fields):
-    """Presses the button. Returns the composer of the page that follows, with its text."""
+    """Press the button. Returns the composer of the page that follows, with its text."""
     browser.navigate("POST", f"/console/chats/{session.id}/suggestion", {**composer(browser), "act": "send", **fields})
     return composer(browser)
 

@@ -32,7 +32,7 @@ def canned_answer(bot):
 
 @pytest.fixture
 def limited(settings, replier):
-    """Returns a worker with limits."""
+    """Return a worker with limits."""
 
     def make(**limits):
         return Worker(metered_assistant(dataclasses.replace(settings, **limits)), replier.stop)
@@ -41,7 +41,7 @@ def limited(settings, replier):
 
 
 def uses(tokens, text="I am the assistant."):
-    """Sends a reply that used a number of tokens."""
+    """Send a reply that used a number of tokens."""
     return sends({**completion(text), "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": tokens}})
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.database
 
 
 def oauth_error(reply):
-    """Returns the error code of an OAuth error response (RFC 6749, section 5.2)."""
+    """Return the error code of an OAuth error response (RFC 6749, section 5.2)."""
     assert reply.status == 400
     assert set(reply.json) == {"error", "error_description"}
     assert reply.headers["Cache-Control"] == "no-store"
@@ -134,7 +134,7 @@ class TestTheDecision:
 
 class TestTheCsrfToken:
     def csrf_token_of(self, browser):
-        """Returns the `csrf_token` of the page in a browser."""
+        """Return the `csrf_token` of the page in a browser."""
         return browser.reply.raw.decode().partition('name="csrf_token" value="')[2].partition('"')[0]
 
     @pytest.mark.parametrize("csrf_token", ["", "x", "a.b", "signed"])

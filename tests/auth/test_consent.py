@@ -199,14 +199,14 @@ class TestTheParameters:
 
 
 def errors_of(reply):
-    """Returns the errors that a page lists."""
+    """Return the errors that a page lists."""
     shown = parse_page(reply)
     assert "nothing was sent" in shown.text
     return re.findall(r"<li><bdi>(.*?)</bdi></li>", reply.raw.decode(), re.DOTALL)
 
 
 def words_of(text):
-    """Splits a text into words."""
+    """Split a text into words."""
     return text.split()
 
 

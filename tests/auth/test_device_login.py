@@ -37,7 +37,7 @@ def post(client: Client, path: str, **form: str) -> Reply:
 
 
 def oauth_error(reply: Reply, status: int = 400) -> str:
-    """Returns the error code of an OAuth error response (RFC 6749, section 5.2)."""
+    """Return the error code of an OAuth error response (RFC 6749, section 5.2)."""
     assert reply.status == status
     assert set(reply.json) == {"error", "error_description"}
     assert reply.headers["Cache-Control"] == "no-store"
@@ -46,7 +46,7 @@ def oauth_error(reply: Reply, status: int = 400) -> str:
 
 @pytest.fixture
 def begin(anyone: Client) -> Callable[..., Codes]:
-    """Requests a device code."""
+    """Request a device code."""
 
     def run(**changes: str) -> Codes:
         reply = post(anyone, ENDPOINT, **(VALID | changes))
@@ -58,7 +58,7 @@ def begin(anyone: Client) -> Callable[..., Codes]:
 
 @pytest.fixture
 def poll(anyone: Client, host_clock: Clock) -> Callable[..., Reply]:
-    """Requests tokens with a device code, by default after the interval."""
+    """Request tokens with a device code, by default after the interval."""
 
     def run(codes: Codes, seconds: float = 5, **changes: str) -> Reply:
         host_clock.forward(seconds=seconds)
@@ -69,7 +69,7 @@ def poll(anyone: Client, host_clock: Clock) -> Callable[..., Reply]:
 
 
 def enter(browser: Browser, user_code: str) -> Reply:
-    """Opens the page, and enters a user code."""
+    """Open the page, and enter a user code."""
     assert browser.open("/device").status == 200
     return browser.send(user_code=user_code, answer="continue")
 

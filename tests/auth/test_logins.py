@@ -55,7 +55,7 @@ class FakeHashing:
 
 @pytest.fixture
 def hashing(monkeypatch):
-    """Replaces password hashing, and counts the calls."""
+    """Replace password hashing, and count the calls."""
     counted = FakeHashing()
     monkeypatch.setattr(passwords, "_context", lambda: counted)
     return counted
@@ -83,7 +83,7 @@ class Device:
         self.first = self.pair = log_in(self.anyone).data["tokens"]
 
     def other_device(self):
-        """Returns another device of the same user."""
+        """Return another device of the same user."""
         return Device(Client(self.anyone.application, user=self.user))
 
     def refresh(self, token=""):
@@ -95,7 +95,7 @@ class Device:
         return old
 
     def use(self, pair=None):
-        """Returns the status of a request with an access token."""
+        """Return the status of a request with an access token."""
         return status_with(self.anyone, (pair or self.pair)["access_token"])
 
 
@@ -103,7 +103,7 @@ NO_CHAT = "/chats/00000000-0000-4000-8000-000000000000/messages"
 
 
 def status_with(client, token):
-    """Returns the status of a request with a token: 400 for a valid token, since the chat does not exist, or 401."""
+    """Return the status of a request with a token: 400 for a valid token, since the chat does not exist, or 401."""
     return client.get(NO_CHAT, authorization=f"Bearer {token}").status
 
 
@@ -115,19 +115,19 @@ def log_in(client, email="cat@example.com", password=PASSWORD, **more):
 
 
 def fail(client, number=1, **more):
-    """Logs in with a wrong password, and returns the statuses."""
+    """Log in with a wrong password, and return the statuses."""
     return [log_in(client, password="wrong", **more).status for _ in range(number)]
 
 
 def request(operation, client, **headers):
-    """Requests any operation with well-formed identifiers and a body."""
+    """Request any operation with well-formed identifiers and a body."""
     path = re.sub(r"{\w*message\w*}", "01ARZ3NDEKTSV4RRFFQ69G5FAV", operation.full_path)
     path = re.sub(r"{\w+}", "00000000-0000-4000-8000-000000000000", path)
     return client.call(operation.method, f"/{path}", {} if operation.body else None, **headers)
 
 
 def challenge(reply):
-    """Returns the header `WWW-Authenticate`; its name is case-insensitive."""
+    """Return the header `WWW-Authenticate`; its name is case-insensitive."""
     return {name.lower(): value for name, value in reply.headers.items()}["www-authenticate"]
 
 
@@ -478,7 +478,7 @@ def test_concurrent_failures_count_like_consecutive_ones(anyone, cat):
 
 
 def forged(token):
-    """Returns a token with the same content, signed with another key."""
+    """Return a token with the same content, signed with another key."""
     body = signing.verify("access", token.removeprefix("cxa_"))
     signer = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
     return "cxa_" + URLSafeSerializer("0" * 64, salt="cx.access.v1", signer_kwargs=signer).dumps(body)

@@ -28,7 +28,7 @@ MESSAGES, QUICK_MESSAGES = 100_000, 20_000
 
 
 def results(folder: Path, file: Path, rows: Sequence[str], quick: bool) -> str:
-    """Measures some rows. Returns the tables."""
+    """Measure some rows. Returns the tables."""
     kinds = Service(), Service("other", file)
     plan = measure.RoundPlan(3, 1) if quick else measure.RoundPlan(7, 2)
     messages = QUICK_MESSAGES if quick else MESSAGES
@@ -55,13 +55,13 @@ def results(folder: Path, file: Path, rows: Sequence[str], quick: bool) -> str:
 
 
 def claim(title: str, unit: str, rounds: Sequence[Sequence[float]]) -> Claim:
-    """Returns the medians of this executable and of the other."""
+    """Return the medians of this executable and of the other."""
     own, other = map(statistics.median, zip(*rounds, strict=True))
     return Claim(title, own, unit, others={report.PEERS["other"]: other})
 
 
 def import_cost(kind: Service, folder: Path, messages: int) -> float:
-    """Imports records. Returns the processor time of a row in microseconds."""
+    """Import records. Returns the processor time of a row in microseconds."""
     rows = sum(1 for _ in small.records(messages))
     before = os.times()
     kind.import_records(folder, small.records(messages))

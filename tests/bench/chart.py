@@ -21,7 +21,7 @@ INK, SOFT, GRID = ("#1f2328", "#e6edf3"), ("#57606a", "#8b949e"), ("#d0d7de", "#
 
 
 def svg(results: dict[str, Any]) -> str:
-    """Returns the picture."""
+    """Return the picture."""
     lines = [line for line in results["lines"] if "measured" in line]
     ratios = [result["times_cost"] for line in lines for name, result in line["measured"].items() if name in MARKS]
     low = 2 ** math.floor(math.log2(min(ratios, default=1)))
@@ -95,7 +95,7 @@ def row(line: dict[str, Any], y: float, across: Any) -> Iterator[str]:
 
 
 def mark(name: str, x: float, y: float) -> str:
-    """Returns the mark of a server at a point."""
+    """Return the mark of a server at a point."""
     shape = MARKS[name][1]
     if shape in ("ring", "dot"):
         return f'<circle class="{name} {shape}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'

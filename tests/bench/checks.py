@@ -31,7 +31,7 @@ def running(server_kind: BenchServer, stack: contextlib.ExitStack, folder: Path,
 
 
 def deep(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Compares a page in the middle of a long chat session with the first page of a short one."""
+    """Compare a page in the middle of a long chat session with the first page of a short one."""
     size = dataset.QUICK if quick else dataset.FULL
     with contextlib.ExitStack() as stack:
         service = running(Service(), stack, long)
@@ -46,14 +46,14 @@ def deep(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
 
 
 def page_behind(service: Running, place: int) -> str:
-    """Returns the path of the page after a number of messages, with a cursor of the service."""
+    """Return the path of the page after a number of messages, with a cursor of the service."""
     path = f"{API}/chats/{dataset.LONG}/messages"
     response = service.send(("GET", f"{path}?limit=1&cursor={dataset.ulid(1_000 + place)}", None))
     return f"{path}?limit=25&cursor={json.loads(response.body)['meta']['next_cursor']}"
 
 
 def together(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Measures reads beside writes; no request may fail."""
+    """Measure reads beside writes; no request may fail."""
     seconds, rounds = (1, 2) if quick else (4, 5)
     ratios, failed = [], 0
     with contextlib.ExitStack() as stack:
@@ -77,7 +77,7 @@ def together(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
 
 
 def start(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Measures the time until the first response."""
+    """Measure the time until the first response."""
     rounds = 2 if quick else 5
     with contextlib.ExitStack() as stack:
         tokens = [running(server_kind, stack, folder, 1).token for server_kind in (Service(), FastApi())]
@@ -93,7 +93,7 @@ def start(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
 
 
 def first_response(server_kind: BenchServer, folder: Path, token: str, **environment: str) -> float:
-    """Returns the seconds from the start of the command to the first response, with one worker."""
+    """Return the seconds from the start of the command to the first response, with one worker."""
     start = time.perf_counter()
     with server_kind.serving(folder, 1, **environment) as server:
         response = Running(server_kind, server, token).send(work("settings").requests[0])
@@ -103,7 +103,7 @@ def first_response(server_kind: BenchServer, folder: Path, token: str, **environ
 
 
 def memory(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Measures the memory of a worker."""
+    """Measure the memory of a worker."""
     count = 5_000 if quick else 100_000
     early, late = worker_memory(Service(), folder, count)
     _, fastapi = worker_memory(FastApi(), folder, count // 5)
@@ -112,7 +112,7 @@ def memory(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
 
 
 def worker_memory(server_kind: BenchServer, folder: Path, count: int) -> tuple[float, float]:
-    """Returns the memory in MiB of the only worker after a tenth of the requests, and after all."""
+    """Return the memory in MiB of the only worker after a tenth of the requests, and after all."""
     with contextlib.ExitStack() as stack:
         one = running(server_kind, stack, folder, 1)
         reads = ("page", "bots", "notifications", "events", "settings")
@@ -128,7 +128,7 @@ def worker_memory(server_kind: BenchServer, folder: Path, count: int) -> tuple[f
 
 
 def size(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Measures the size of the executable."""
+    """Measure the size of the executable."""
     yield Claim("the executable", executable().stat().st_size / 2**20, "MiB", 16)
 
 

@@ -39,12 +39,12 @@ def ulid(number: int) -> str:
 
 
 def text(number: int) -> str:
-    """Returns a text of a message whose JSON has about 1 kB."""
+    """Return a text of a message whose JSON has about 1 kB."""
     return f"{number}: {WORDS[: 44 + number % 25 * 2]}"
 
 
 def people() -> Iterator[Record]:
-    """Yields an app; Alice, who sends the requests; and Bob, who has as much data."""
+    """Yield an app; Alice, who sends the requests; and Bob, who has as much data."""
     settings = {
         "appearance": {"language": "de", "theme": "dark"},
         "chat_language": "de",
@@ -57,7 +57,7 @@ def people() -> Iterator[Record]:
 
 
 def session(id: str, messages: range, user_id: str = ALICE) -> Iterator[Record]:
-    """Yields a chat session of a user without a bot."""
+    """Yield a chat session of a user without a bot."""
     yield {"chat_session": {"id": id, "app_id": SHOP, "user_id": user_id, "created_at": START}}
     for number in messages:
         yield {"message": {"id": ulid(number), "chat_session_id": id, "sender_id": user_id, "text": text(number)}}
@@ -68,7 +68,7 @@ def pinned_session(number: int) -> str:
 
 
 def pinnable() -> list[tuple[str, str]]:
-    """Returns chat sessions and messages to pin, below the limit of pins per session."""
+    """Return chat sessions and messages to pin, below the limit of pins per session."""
     first = 100_000_000
     return [
         (pinned_session(place), ulid(first + place * PINS_EACH + number))
@@ -137,7 +137,7 @@ def inbox(user_id: str, kind: int, count: int) -> Iterator[Record]:
 
 
 def records(size: Size) -> Iterator[Record]:
-    """Yields the data for all operations."""
+    """Yield the data for all operations."""
     yield from people()
     yield from session(TALK, range(size.others))
     yield from session(NOTES, range(1_000, 1_010))
@@ -153,7 +153,7 @@ def records(size: Size) -> Iterator[Record]:
 
 
 def long_records(size: Size) -> Iterator[Record]:
-    """Yields a long and a short chat session with the same texts."""
+    """Yield a long and a short chat session with the same texts."""
     yield from people()
     yield from session(SHORT, range(size.others))
     yield from session(LONG, range(1_000, 1_000 + size.messages))

@@ -38,7 +38,7 @@ SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 
 def records() -> Iterator[dataset.Record]:
-    """Yields an app with an agent, and customers with a chat session each, who get e-mails about new messages."""
+    """Yield an app with an agent, and customers with a chat session each, who get e-mails about new messages."""
     person = {"password_hash": PASSWORD_HASH, "is_verified": True}
     yield {"app": {"id": APP, "name": "Deliveries"}}
     yield {"user": {"email": AGENT, "role": "agent", "app_id": APP, **person}}
@@ -73,12 +73,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(counts.encode())
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def receiver() -> Iterator[Server]:
-    """Runs a receiver of webhooks in a process of its own."""
+    """Run a receiver of webhooks in a process of its own."""
     command = [sys.executable, "-m", "tests.bench.deliveries"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -89,12 +89,12 @@ def receiver() -> Iterator[Server]:
 
 
 def counts_of(receiver: Server) -> dict[str, int]:
-    """Returns the number of different events about messages, and of repetitions."""
+    """Return the number of different events about messages, and of repetitions."""
     return dict(json.loads(receiver.send("GET", "/").body))
 
 
 def send(server: Server, authorization: str, sender: int, seconds: int) -> list[float]:
-    """Sends the share of one sender at a constant rate. Returns the milliseconds until each response."""
+    """Send the share of one sender at a constant rate. Returns the milliseconds until each response."""
     headers = {"Authorization": authorization, "Content-Type": "application/json"}
     begun, times = time.monotonic(), list[float]()
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT)) as connection:
@@ -111,14 +111,14 @@ def send(server: Server, authorization: str, sender: int, seconds: int) -> list[
 
 
 def send_all(server: Server, authorization: str, seconds: int) -> list[float]:
-    """Sends messages for some seconds from all senders. Returns the milliseconds until each response."""
+    """Send messages for some seconds from all senders. Returns the milliseconds until each response."""
     with ThreadPoolExecutor(SENDERS) as pool:
         rounds = pool.map(lambda sender: send(server, authorization, sender, seconds), range(SENDERS))
         return [one for times in rounds for one in times]
 
 
 def wait_until_received(target: Server, count: int) -> float:
-    """Waits until a number of events was received. Returns the seconds."""
+    """Wait until a number of events was received. Returns the seconds."""
     begun = time.monotonic()
     while counts_of(target)["events"] < count and time.monotonic() - begun < DRAIN_TIMEOUT:
         time.sleep(0.2)
@@ -126,7 +126,7 @@ def wait_until_received(target: Server, count: int) -> float:
 
 
 def deliveries(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Compares sending with and without a webhook and e-mail, in alternating rounds."""
+    """Compare sending with and without a webhook and e-mail, in alternating rounds."""
     rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if quick else (ROUNDS, SECONDS)
     own = folder / "deliveries"
     if not own.exists():

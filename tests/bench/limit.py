@@ -15,7 +15,7 @@ import waitress
 
 
 def application(responses: dict[tuple[str, bool], tuple[str, list[tuple[str, str]], bytes]]) -> Callable[..., Any]:
-    """Returns a WSGI application that sends responses by path and by the presence of If-None-Match."""
+    """Return a WSGI application that sends responses by path and by the presence of If-None-Match."""
 
     def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         query = f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else ""

@@ -39,7 +39,7 @@ class Load:
         )
 
     def result(self) -> Result:
-        """Waits for the end."""
+        """Wait for the end."""
         try:
             output, _ = self._process.communicate()
         finally:
@@ -49,12 +49,12 @@ class Load:
 
 
 def find_wrk() -> str | None:
-    """Returns the path of wrk."""
+    """Return the path of wrk."""
     return shutil.which("wrk")
 
 
 def request(port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
-    """Returns the bytes of a request."""
+    """Return the bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: keep-alive"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     lines += [f"Content-Length: {len(body)}"] if body or method == "POST" else []

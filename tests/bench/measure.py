@@ -50,7 +50,7 @@ class RoundPlan(NamedTuple):
 
 
 def verify(work: Workload, running: Running, service: Response | None) -> Response:
-    """Checks the response to an operation: status, rows, size, and authentication. Returns the response."""
+    """Check the response to an operation: status, rows, size, and authentication. Returns the response."""
     name = f"{running.server_kind.title}, {work.title}"
     request = running.server_kind.requests_of(work)[0]
     forged = running.send(request, Authorization=running.token[:-2] + "xx")
@@ -68,7 +68,7 @@ def verify(work: Workload, running: Running, service: Response | None) -> Respon
 
 
 def cache_headers(work: Workload, running: Running) -> dict[str, str]:
-    """Returns the headers of a client with a cached response. Raises Unsupported."""
+    """Return the headers of a client with a cached response. Raises Unsupported."""
     if not work.known:
         return {}
     tag = running.send(work.requests[0]).headers.get("etag")
@@ -82,7 +82,7 @@ def cache_headers(work: Workload, running: Running) -> dict[str, str]:
 
 
 def run_round(work: Workload, running: Running, headers: dict[str, str], seconds: int, done: int = 0) -> Round:
-    """Runs one round, beginning after the first `done` requests."""
+    """Run one round, beginning after the first `done` requests."""
     requests = running.requests(work, **headers)
     place = done % len(requests)
     before = processor_seconds(running.server.pid)
@@ -104,7 +104,7 @@ class BareSqlite:
         self.numbers = itertools.count(time.time_ns())
 
     def prepare(self, kind: str) -> tuple[str, Callable[[int], Sequence[Any]]]:
-        """Returns the statement, and a function of the values by number."""
+        """Return the statement, and a function of the values by number."""
         if kind == "pin":
             moments = ("2026-11-20T10:00:00.000Z", None)
 
@@ -121,7 +121,7 @@ class BareSqlite:
         return f"INSERT INTO {kind} VALUES ({marks})", lambda number: [form.format(number), *rest]
 
     def run_round(self, seconds: int) -> Round:
-        """Runs one round."""
+        """Run one round."""
         durations: list[float] = []
         processor_start, start = time.process_time(), time.perf_counter()
         last = start
@@ -137,7 +137,7 @@ class BareSqlite:
 def compare(
     work: Workload, service: Running, peers: Sequence[Running], limit: Limit | None, folder: Path, plan: RoundPlan
 ) -> dict[str, Any]:
-    """Measures a row of the table: medians of the rounds, and of the ratios to the service in each round.
+    """Measure a row of the table: medians of the rounds, and of the ratios to the service in each round.
 
     Without a limit, the servers are compared only with each other.
     """
@@ -169,7 +169,7 @@ def compare(
 
 
 def summary(work: Workload, rounds_by_server: dict[str, list[Round]]) -> dict[str, Any]:
-    """Returns a row of the table for the results."""
+    """Return a row of the table for the results."""
     own = rounds_by_server["service"]
     return {
         "name": work.name,

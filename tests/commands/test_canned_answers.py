@@ -32,7 +32,7 @@ def bot(cx: Command) -> str:
 
 @pytest.fixture
 def imported(cx: Command, bot: str, tmp_path: Path) -> Callable[[str | bytes], Outcome]:
-    """Imports a file into the bot."""
+    """Import a file into the bot."""
 
     def run(content: str | bytes) -> Outcome:
         file = tmp_path / "answers"

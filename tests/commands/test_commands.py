@@ -300,7 +300,7 @@ def test_unknown_user_is_reported_in_one_line(action: str, cx: Callable[..., Out
 
 
 def on_a_terminal(data: Path, *typed: str) -> tuple[int, str]:
-    """Adds a user from a terminal. Returns the exit status and the output."""
+    """Add a user from a terminal. Returns the exit status and the output."""
     line = [sys.executable, str(ROOT / "app.py"), "user", "add", "alice@example.com", "--data", str(data)]
     master, terminal = pty.openpty()
     variables = environment(**database_variables(data))

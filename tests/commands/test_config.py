@@ -14,7 +14,7 @@ from tests.support.command_line import Outcome
 
 @pytest.fixture
 def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Runs `config show` with flags and variables."""
+    """Run `config show` with flags and variables."""
 
     def run(*flags: str, **variables: str) -> Outcome:
         for setting in dataclasses.fields(Settings):

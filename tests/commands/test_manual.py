@@ -17,7 +17,7 @@ COMMANDS = list(all_commands())
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Returns what a command prints."""
+    """Return what a command print."""
 
     def run(*arguments: str) -> str:
         capsys.readouterr()
@@ -28,7 +28,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 def output(*line: str) -> str:
-    """Runs a program that must succeed without errors. Returns its output."""
+    """Run a program that must succeed without errors. Returns its output."""
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout

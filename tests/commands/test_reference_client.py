@@ -396,7 +396,7 @@ def served(tmp_path_factory):
 
 @contextmanager
 def started(home, served, *arguments, stdin=subprocess.DEVNULL, **settings):
-    """Starts the client with its own home folder."""
+    """Start the client with its own home folder."""
     line = [sys.executable, str(ROOT / "app.py"), "client", *arguments, "--url", served.url]
     env = {**environment(**settings), "HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
     with subprocess.Popen(
@@ -407,19 +407,19 @@ def started(home, served, *arguments, stdin=subprocess.DEVNULL, **settings):
 
 
 def run(home, served, *arguments, typed="", **settings):
-    """Runs the client with `typed` as standard input. Returns its exit status, output and errors."""
+    """Run the client with `typed` as standard input. Returns its exit status, output and errors."""
     with started(home, served, *arguments, stdin=subprocess.PIPE, **settings) as process:
         printed, errors = process.communicate(typed, timeout=60)
         return process.returncode, printed, errors
 
 
 def start_chat(served):
-    """Starts a chat session of Alice. Returns its identifier."""
+    """Start a chat session of Alice. Returns its identifier."""
     return served.call("POST", "/api/v1/chats", {"app_id": APP}, served.log_in()).data["id"]
 
 
 def log_in(home, served, *arguments, answer="approve"):
-    """Signs in through a browser. Returns the exit status, output and errors."""
+    """Sign in through a browser. Returns the exit status, output and errors."""
     with started(home, served, "login", *arguments, BROWSER="true") as process:
         page = next(line for line in process.stderr if line.startswith("http://")).strip()
         browser = Browser(remote(served), served.url)
@@ -433,7 +433,7 @@ def log_in(home, served, *arguments, answer="approve"):
 
 
 def log_in_with_a_code(home, served, answer="approve"):
-    """Signs in with a user code on another device. Returns the exit status, output and errors."""
+    """Sign in with a user code on another device. Returns the exit status, output and errors."""
     with started(home, served, "login", "--no-browser") as process:
         page = next(line for line in process.stderr if line.startswith("http://")).strip()
         code = next(line for line in process.stderr if line.startswith("Enter this code: ")).split()[-1]

@@ -15,7 +15,7 @@ Command = Callable[..., Outcome]
 
 
 def secret_of(outcome: Outcome) -> tuple[str, str]:
-    """Returns the identifier and the secret that a command printed."""
+    """Return the identifier and the secret that a command printed."""
     assert outcome.status == 0, outcome
     words = [line.split() for line in outcome.output.splitlines()]
     assert [name for name, _ in words] == ["client_id", "client_secret"]

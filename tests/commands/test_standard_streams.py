@@ -135,7 +135,7 @@ def test_interrupt_of_a_running_command_raises_an_error() -> None:
 
 
 def on_a_terminal(data: Path, environment: dict[str, str], *keys: bytes) -> tuple[int, str]:
-    """Adds a user from a terminal, with a key for each prompt. Returns the exit status and the output."""
+    """Add a user from a terminal, with a key for each prompt. Returns the exit status and the output."""
     command = command_line(("user", "add", "bob@example.com", "--data", DATA), data)
     process, terminal = pty.fork()
     if process == 0:

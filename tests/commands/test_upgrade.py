@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def check(cx: Callable[..., Outcome], file: Path) -> Callable[..., tuple[int, dict[str, tuple[str, str]]]]:
-    """Checks the file. Returns the exit status, and for each subject the level and the text."""
+    """Check the file. Returns the exit status, and for each subject the level and the text."""
 
     def run() -> tuple[int, dict[str, tuple[str, str]]]:
         status, output, errors = cx("upgrade", "--check", str(file))
@@ -41,7 +41,7 @@ def check(cx: Callable[..., Outcome], file: Path) -> Callable[..., tuple[int, di
 
 
 def write(file: Path, **members: object) -> None:
-    """Writes an executable with a description."""
+    """Write an executable with a description."""
     release = {"version": VERSION, "commit": "", "schema": CURRENT, "hosts": [HOST], "postgresql": True} | members
     with ZipFile(file, "w") as archive:
         archive.writestr(DESCRIPTION, msgspec.json.encode(Release(**release)))

@@ -124,7 +124,7 @@ class Outline(HTMLParser):
         self.elements.append((tag, dict(attributes)))
 
     def all(self, tag: str, **required: str) -> list[dict[str, str | None]]:
-        """Returns the attributes of the elements with a tag and the required attributes."""
+        """Return the attributes of the elements with a tag and the required attributes."""
         return [
             attributes
             for name, attributes in self.elements
@@ -137,17 +137,17 @@ SignIn = Callable[[Client], Browser]
 
 @pytest.fixture
 def at(application: Any) -> SignIn:
-    """Returns a function that signs a user in with a new browser."""
+    """Return a function that signs a user in with a new browser."""
     return lambda user: Browser(application).signed_in(user)
 
 
 def submit(browser: Browser, path: str, **form: str) -> Reply:
-    """Opens a page, and sends a form of it."""
+    """Open a page, and send a form of it."""
     return browser.navigate("POST", path.partition("?")[0], form_fields_of(browser, path) | form)
 
 
 def form_fields_of(browser: Browser, path: str) -> dict[str, str]:
-    """Returns the hidden fields of the forms of a page; of the events page if it has no forms."""
+    """Return the hidden fields of the forms of a page; of the events page if it has no forms."""
     html = browser.open(path).raw.decode()
     if 'name="csrf_token"' not in html:
         html = browser.open("/console/events").raw.decode()
@@ -159,13 +159,13 @@ def form_fields_of(browser: Browser, path: str) -> dict[str, str]:
 
 
 def alert_of(reply: Reply) -> str:
-    """Returns the error message of a page."""
+    """Return the error message of a page."""
     [text] = re.findall(r'role="alert">(.*?)</p>', reply.raw.decode(), re.DOTALL)
     return unescape(re.sub(r"<[^>]*>", "", text))
 
 
 def counts(reply: Reply) -> list[dict[str, str | None]]:
-    """Returns the counters of unread notifications that a page shows."""
+    """Return the counters of unread notifications that a page shows."""
     return [element for element in Outline(reply).all("span", class_="count") if "hidden" not in element]
 
 
@@ -309,7 +309,7 @@ class TestUpdates:
     """The long poll of the script of an open page."""
 
     def position(self, browser: Browser, path: str = "/") -> str:
-        """Returns the position of a page in the updates."""
+        """Return the position of a page in the updates."""
         (main,) = Outline(browser.open(path)).all("main")
         return main["data-after"] or ""
 

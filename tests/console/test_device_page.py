@@ -36,7 +36,7 @@ def code(server: Served) -> str:
 
 
 def open_page(visit: Callable[..., Visit], path: str = "/device", **options: object) -> Visit:
-    """Opens the page, signed in as Alice."""
+    """Open the page, signed in as Alice."""
     visitor = visit(**options)
     visitor.expected = (REFUSED,)
     page = visitor.open(path)

@@ -257,7 +257,7 @@ def open_groups(page: Page) -> Iterator[None]:
 
 
 def expand(page: Page, name: str) -> Locator:
-    """Expands an operation of the reference."""
+    """Expand an operation of the reference."""
     block = page.locator(f".opblock[id$='-{name}']")
     if not block.count():
         next(None for _ in open_groups(page) if block.count())
@@ -267,7 +267,7 @@ def expand(page: Page, name: str) -> Locator:
 
 
 def execute(block: Locator) -> tuple[str, str]:
-    """Executes the operation, and returns the status and body that the page shows."""
+    """Execute the operation, and return the status and body that the page shows."""
     block.get_by_role("button", name="Execute").click()
     response = block.locator(".live-responses-table tbody tr").first
     expect(response).to_be_visible()

@@ -75,7 +75,7 @@ ODD_TIMES = [
 
 
 def odd_records() -> Iterator[Record]:
-    """Records whose texts, numbers, lists and times are hard to store, to sort or to render consistently."""
+    """Record whose texts, numbers, lists and times are hard to store, to sort or to render consistently."""
     numbers = cycle(ODD_NUMBERS)
     for index, text in enumerate(ODD_TEXTS):
         id, timestamp = h.uuid(1000 + index), ODD_TIMES[index % len(ODD_TIMES)]
@@ -192,7 +192,7 @@ LISTS = [
 
 @pytest.fixture
 def get(both) -> Callable[[int, str, str], Any]:
-    """Sends a GET request as a user: on even turns to the first installation, on odd turns to the second."""
+    """Send a GET request as a user: on even turns to the first installation, on odd turns to the second."""
     clients = {}
 
     def get(turn: int, path: str, user_id: str) -> Any:

@@ -349,7 +349,7 @@ class TestErrors:
 
 @pytest.fixture
 def short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens the lock timeout."""
+    """Shorten the lock timeout."""
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT", "50ms")
 
 
@@ -650,7 +650,7 @@ class TestConcurrentRequests:
 
 @pytest.fixture
 def code(alice: Client) -> Callable[[], str]:
-    """Issues authorization codes that Alice has approved."""
+    """Issue authorization codes that Alice has approved."""
 
     def make() -> str:
         caller = tokens.authenticate(f"Bearer {alice.token}")

@@ -94,7 +94,7 @@ def assert_clean(settings: Settings) -> None:
 
 @pytest.fixture
 def pages(replica: postgres.Server) -> Callable[[], int]:
-    """Returns the number of pages that the replica has read since the test began."""
+    """Return the number of pages that the replica has read since the test began."""
     before = len(page_statements(replica))
     return lambda: len(page_statements(replica)) - before
 

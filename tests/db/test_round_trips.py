@@ -34,7 +34,7 @@ READS = {
 
 @contextmanager
 def round_trips() -> Iterator[list[str]]:
-    """Yields the list of what the driver sends inside, each time in one round trip."""
+    """Yield the list of what the driver sends inside, each time in one round trip."""
     sent: list[str] = []
     real = psycopg.Cursor.execute
 

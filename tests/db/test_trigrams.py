@@ -231,7 +231,7 @@ def test_a_backup_may_contain_only_the_triggers_of_the_index(shop, tmp_path):
 
 @pytest.fixture
 def add_bots(shop: App) -> Callable[[int], None]:
-    """Adds bots to the shop up to a total: five with a rare word, the others with a common word."""
+    """Add bots to the shop up to a total: five with a rare word, the others with a common word."""
 
     def add(total: int) -> None:
         names = [column.name for column in Bot._meta.sorted_fields]
@@ -252,7 +252,7 @@ def add_bots(shop: App) -> Callable[[int], None]:
 
 @pytest.fixture
 def add_random_bots(shop: App) -> Callable[[int], list[str]]:
-    """Adds bots with words of very different frequencies. Returns the words, the most frequent first."""
+    """Add bots with words of very different frequencies. Returns the words, the most frequent first."""
 
     def add(total: int) -> list[str]:
         chance = random.Random(total)

@@ -35,7 +35,7 @@ def port():
 
 @pytest.fixture
 def call(port):
-    """Sends a request. Returns the status and the decoded body, if there is one."""
+    """Send a request. Returns the status and the decoded body, if there is one."""
 
     def called(body=b"", path="/mcp", method="POST", **headers):
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
@@ -51,7 +51,7 @@ def call(port):
 
 @pytest.fixture
 def request_of(call):
-    """Sends a request of JSON-RPC. Returns its result or its error."""
+    """Send a request of JSON-RPC. Returns its result or its error."""
 
     def requested(method, parameters):
         status, body = call({"jsonrpc": "2.0", "id": 7, "method": method, "params": parameters})

@@ -11,7 +11,7 @@ from tests.support.web_client import Browser
 
 @pytest.fixture(name="connect")
 def connect_fixture(application: Any, anyone: Client) -> Connect:
-    """Connects a client of a user to the MCP server, with some scopes and a version of the protocol."""
+    """Connect a client of a user to the MCP server, with some scopes and a version of the protocol."""
 
     def connect(user: Client, scope: str = "", version: str = LATEST) -> McpClient:
         token = tokens_of(anyone, Browser(application).signed_in(user), scope)["access_token"]

@@ -133,7 +133,7 @@ def test_result_of_a_call_is_a_text(result, expected, fake):
 
 
 def answers(result):
-    """Returns a function that makes a server answer calls with a result."""
+    """Return a function that makes a server answer calls with a result."""
     return lambda fake: lambda handler: sends(fake.answer(result))(handler)
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @contextlib.contextmanager
 def serving(*, json: bool, stateless: bool):
-    """Runs a server of the package during the block. Returns its URL."""
+    """Run a server of the package during the block. Returns its URL."""
     server = MCPServer("weather")
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))

@@ -79,7 +79,7 @@ def entries() -> list[Entry]:
 
 @contextlib.contextmanager
 def new_entries() -> Iterator[list[Entry]]:
-    """Collects the entries that the block writes."""
+    """Collect the entries that the block writes."""
     before, new = entries(), list[Entry]()
     yield new
     after = entries()
@@ -89,7 +89,7 @@ def new_entries() -> Iterator[list[Entry]]:
 
 @pytest.fixture
 def cx(application: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Runs a command on the open database; `typed` comes from standard input."""
+    """Run a command on the open database; `typed` comes from standard input."""
 
     def command(*arguments: str, typed: str = "") -> int:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8"))
@@ -937,7 +937,7 @@ TABLE = AuditLog._meta.table_name
 
 @pytest.fixture
 def chain(application: Any) -> list[Head]:
-    """Writes five entries with special characters. Returns the heads, from the empty chain on."""
+    """Write five entries with special characters. Returns the heads, from the empty chain on."""
     texts = ["plain", "", 'quo"tes\\', "line\nfeed\t\x01", "Größe 👋 \u2028"]
     heads = [BEGINNING]
     for text in texts:

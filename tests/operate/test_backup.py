@@ -65,7 +65,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cx(capsys: pytest.CaptureFixture[str], file: Path) -> Iterator[Run]:
-    """Runs a command on a data folder, or on its PostgreSQL database."""
+    """Run a command on a data folder, or on its PostgreSQL database."""
     file.parent.mkdir()
     previous = signal.getsignal(signal.SIGTERM)
 
@@ -485,7 +485,7 @@ os._exit(0)"""
 
 @pytest.mark.sqlite_only
 def test_killed_restore_leaves_the_old_or_the_new_database(filled: Path, other: Path, file: Path, cx: Run) -> None:
-    """Kills the restore before each change to the file system, and runs it again."""
+    """Kill the restore before each change to the file system, and run it again."""
     cx("backup", file, filled)
     new = contents(filled)
     app.prepare(settings_at(other), create=True)

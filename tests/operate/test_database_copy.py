@@ -73,14 +73,14 @@ def connect(where: str) -> Any:
 
 
 def open_at(where: str) -> Any:
-    """Opens the database at a location in this process."""
+    """Open the database at a location in this process."""
     db.close_database()
     db.database.initialize(connect(where))
     return db.database
 
 
 def prepare(where: str) -> None:
-    """Creates the rows of the first start of a service."""
+    """Create the rows of the first start of a service."""
     db.close_database()
     app.prepare(Settings(database=where) if "://" in where else Settings(data=Path(where)), create=True)
 
@@ -137,7 +137,7 @@ class Databases(NamedTuple):
 
 @pytest.fixture
 def new_location(tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
-    """Returns the location of a new database of a kind."""
+    """Return the location of a new database of a kind."""
     made: list[str] = []
 
     def make(kind: str, name: str) -> str:
@@ -168,7 +168,7 @@ def databases(new: Databases, tmp_path: Path) -> Databases:
 
 @pytest.fixture
 def cx(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Copies from one location to another."""
+    """Copy from one location to another."""
 
     def copy(source: str, target: str) -> Outcome:
         db.close_database()
@@ -530,7 +530,7 @@ def test_error_of_the_target_is_reported(databases: Databases, cx: Callable[...,
 
 
 def write_raw(databases: Databases, sql: str, *values: Any) -> None:
-    """Writes a value into the source that the service never writes."""
+    """Write a value into the source that the service never writes."""
     if "://" in databases.source:
         pytest.skip("PostgreSQL cannot store the value")
     db.close_database()

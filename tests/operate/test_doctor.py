@@ -268,7 +268,7 @@ def test_further_errors_of_a_check_are_counted() -> None:
 
 
 def overwrite(path: Path) -> None:
-    """Overwrites a page with rows of a table."""
+    """Overwrite a page with rows of a table."""
     with closing(db.open_file(path)) as connection:
         (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'feedback'").fetchone()
     with path.open("r+b") as file:

@@ -75,19 +75,19 @@ NOW = "2026-11-20T10:00:00.000Z"
 
 
 def prepare(data: Path) -> None:
-    """Opens a new, empty installation."""
+    """Open a new, empty installation."""
     app.prepare(settings_at(data), create=True)
 
 
 def write_records(path: Path, records: Iterable[Record]) -> Path:
-    """Writes a file of records."""
+    """Write a file of records."""
     path.write_bytes(json_lines(records))
     return path
 
 
 @pytest.fixture
 def import_records(application: Any, tmp_path: Path) -> Callable[..., list[str]]:
-    """Imports records, or raw lines, as `FILE`. Returns the errors."""
+    """Import records, or raw lines, as `FILE`. Returns the errors."""
 
     def run_import(*records: Record | bytes) -> list[str]:
         path = tmp_path / "FILE"
@@ -893,7 +893,7 @@ def values(column: Any, ids: dict[str, list[str]]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def databases(draw: st.DrawFn) -> list[Record]:
-    """Records of all kinds that refer to each other."""
+    """Record of all kinds that refer to each other."""
     ids: dict[str, list[str]] = {}
     pictures = {"avatar", "message_image", "feedback_screenshot", "bot_picture"}
     for kind in RECORDS.keys() - pictures - {"chat_rating"}:  # have separate tests

@@ -30,7 +30,7 @@ class RecordingTransport:
 
 @pytest.fixture
 def channels(application, monkeypatch):
-    """Returns a function that configures channels and returns the worker of the first one."""
+    """Return a function that configures channels and return the worker of the first one."""
     monkeypatch.setattr(Delivery, "configured", ())
 
     def configure(*channels):

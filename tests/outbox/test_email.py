@@ -32,7 +32,7 @@ def alice(alice):
 
 @pytest.fixture
 def due(host_clock, settings):
-    """Returns a function that waits for announcements, and delivers what is due."""
+    """Return a function that waits for announcements, and delivers what is due."""
 
     def wait(minutes=5):
         host_clock.forward(minutes=minutes)

@@ -66,7 +66,7 @@ def topic(served):
 
 @pytest.fixture
 def work(host_clock, make_settings, monkeypatch):
-    """Returns a function that delivers what is due after a minute."""
+    """Return a function that delivers what is due after a minute."""
 
     def run(**more):
         worker = DeliveryWorker(NtfyTransport(make_settings(**more)), threading.Event())

@@ -43,13 +43,13 @@ def other_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture
 def trust(monkeypatch: pytest.MonkeyPatch) -> Callable[[Certificate], None]:
-    """Returns a function that makes clients trust a certificate, as documented."""
+    """Return a function that makes clients trust a certificate, as documented."""
     return lambda found: monkeypatch.setenv("SSL_CERT_FILE", str(found.certificate))
 
 
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the client require STARTTLS, as of a server that is not on this host."""
+    """Make the client require STARTTLS, as of a server that is not on this host."""
     monkeypatch.setattr(smtp, "is_loopback", lambda host: False)
 
 

@@ -66,7 +66,7 @@ def browser(served, origin):
 
 @pytest.fixture
 def work(host_clock, make_settings):
-    """Returns a function that delivers what is due after some minutes."""
+    """Return a function that delivers what is due after some minutes."""
 
     def run(minutes=1, **more):
         worker = DeliveryWorker(WebPushTransport(make_settings(**more)), threading.Event())

@@ -35,7 +35,7 @@ def receiver():
 
 @pytest.fixture
 def hooked(application, monkeypatch):
-    """Returns a function that configures receivers as webhooks, and returns a worker for each."""
+    """Return a function that configures receivers as webhooks, and return a worker for each."""
     monkeypatch.setattr(Delivery, "configured", ())
 
     def configure(*receivers):

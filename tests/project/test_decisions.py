@@ -140,7 +140,7 @@ REQUIRED = {  # of the operations with a body
 
 
 def tables():
-    """Yields the tables of the page: the heading above, and the rows without the first two lines."""
+    """Yield the tables of the page: the heading above, and the rows without the first two lines."""
     heading, rows = "", []
     for line in TEXT.splitlines():
         if line.startswith("#"):
@@ -156,13 +156,13 @@ def tables():
 
 
 def decision_rows():
-    """Returns the rows of decisions with their headings."""
+    """Return the rows of decisions with their headings."""
     return [(heading, row) for heading, rows in tables() for row in rows if len(row) > 2]
 
 
 @functools.cache
 def names_in(file):
-    """Returns the names that a test file defines; those inside a class as `TestClass::test_name`."""
+    """Return the names that a test file defines; those inside a class as `TestClass::test_name`."""
     found = set()
     for node in ast.parse((ROOT / file).read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -174,7 +174,7 @@ def names_in(file):
 
 @pytest.fixture
 def import_records(application, tmp_path):
-    """Returns a function that imports records and returns the errors."""
+    """Return a function that imports records and return the errors."""
 
     def run(*records):
         file = tmp_path / "records.jsonl"
@@ -264,7 +264,7 @@ def test_roles_are_a_closed_list(import_records):
 
 
 def minimal_record(name, alice, session):
-    """Returns a minimal record of a kind."""
+    """Return a minimal record of a kind."""
     user = {"user_id": alice.user.id}
     return {
         "user": {"email": "user@b.de"},
@@ -351,7 +351,7 @@ def test_bodies_have_the_required_members_only():
 
 
 def send_all_requests(alice, bot, session, say):
-    """Sends a request to every documented operation that could create notifications or events."""
+    """Send a request to every documented operation that could create notifications or events."""
     message = say().id
     alice.post("/auth/login", {"email": alice.user.email, "password": PASSWORD})
     grant_body = {"mcp_server_id": "files", "allowed_tools": ["read"], "conversation_id": session.conversation_id}

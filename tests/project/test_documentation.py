@@ -8,13 +8,13 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def headings(page: Path) -> set[str]:
-    """Returns the anchors of the headings of a page, as on GitHub."""
+    """Return the anchors of the headings of a page, as on GitHub."""
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(page: Path) -> list[str]:
-    """Returns the relative links of a page without a file or heading."""
+    """Return the relative links of a page without a file or heading."""
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if re.match(r"https?://", link):

@@ -31,7 +31,7 @@ CORE = ("api.operations", "http.application", "http.endpoints", "api.openapi", "
 
 
 def package_of(module):
-    """Returns the package of a module: `models` for `service.models.chats`."""
+    """Return the package of a module: `models` for `service.models.chats`."""
     return module.split(".")[1] if module.startswith("service.") else module
 
 
@@ -41,7 +41,7 @@ def parsed(module):
 
 
 def imports(module):
-    """Yields the imports of a module: the imported module, and whether the import is inside a function."""
+    """Yield the imports of a module: the imported module, and whether the import is inside a function."""
     tree = parsed(module)
     at_top = set(map(id, tree.body))
     for node in ast.walk(tree):
@@ -56,7 +56,7 @@ def imports(module):
 
 
 def code_lines(path):
-    """Returns the number of lines with code, without empty lines, comments and docstrings."""
+    """Return the number of lines with code, without empty lines, comments and docstrings."""
     text = path.read_text()
     ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
     lines = {
@@ -72,7 +72,7 @@ def code_lines(path):
 
 
 def modules(condition=lambda module: True):
-    """Runs a test with a parameter `module` for all modules that meet a condition (see `for_each`)."""
+    """Run a test with a parameter `module` for all modules that meet a condition (see `for_each`)."""
     return for_each("module", {module: module for module in MODULES if condition(module)})
 
 
@@ -129,7 +129,7 @@ class TestModules:
 
 
 def outline(database):
-    """Returns tables, columns, keys and indexes of a database, independent of its DDL statements."""
+    """Return tables, columns, keys and indexes of a database, independent of its DDL statements."""
     found = {}
     for table in sorted(set(database.get_tables()) - {"schema_version"}):
         columns = {column.name: (column.null, column.primary_key) for column in database.get_columns(table)}
@@ -139,7 +139,7 @@ def outline(database):
 
 
 def indexes(database, table):
-    """Returns the declared indexes of a table: unique or not, columns and condition.
+    """Return the declared indexes of a table: unique or not, columns and condition.
 
     PostgreSQL returns normalized statements with all of this; SQLite stores the original statements.
     """
@@ -153,7 +153,7 @@ def indexes(database, table):
 
 
 def condition(sql):
-    """Returns the WHERE clause of an index without quotes, spaces, outer parentheses and table name."""
+    """Return the WHERE clause of an index without quotes, spaces, outer parentheses and table name."""
     _, _, where = sql.partition(" WHERE ")
     return re.sub(r'["()\s]|\w+"?\.(?=")', "", where).lower()
 

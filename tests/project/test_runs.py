@@ -51,7 +51,7 @@ def test_tests_that_declare_a_database_run_on_postgresql(fixtures, markers, uses
 
 @pytest.fixture
 def undeclared(monkeypatch):
-    """Marks the running test as one without a database."""
+    """Mark the running test as one without a database."""
     monkeypatch.setattr(postgres, "is_forbidden", True)
 
 

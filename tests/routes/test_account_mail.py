@@ -31,7 +31,7 @@ def page(application):
 
 @pytest.fixture
 def arrived(server, settings):
-    """Returns a function that delivers what is due, and returns the newest mail."""
+    """Return a function that delivers what is due, and return the newest mail."""
 
     def newest():
         deliver(settings)

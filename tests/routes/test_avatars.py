@@ -607,7 +607,7 @@ Lines = list[dict[str, Any]]
 
 @pytest.fixture
 def take_in(application: Any, tmp_path: Path) -> Callable[[Lines], list[str]]:
-    """Imports records: the faults, with FILE for the name of the file."""
+    """Import records: the faults, with FILE for the name of the file."""
 
     def run(records: Lines) -> list[str]:
         path = tmp_path / "records.jsonl"

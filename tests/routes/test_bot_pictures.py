@@ -238,7 +238,7 @@ def test_only_pictures_of_a_shape_are_stored_unchanged() -> None:
 
 @pytest.fixture
 def imported(application: Any, tmp_path: Path) -> Callable[[Records], list[str]]:
-    """Returns a function that imports records and returns the errors, with FILE for the name of the file."""
+    """Return a function that imports records and return the errors, with FILE for the name of the file."""
 
     def run(records: Records) -> list[str]:
         path = tmp_path / "records.jsonl"

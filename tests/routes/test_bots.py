@@ -126,7 +126,7 @@ def in_order(bots: list[Any]) -> list[str]:
 
 @pytest.fixture
 def add(shop: App) -> Callable[..., Bot]:
-    """Puts a bot into the shop's feed."""
+    """Put a bot into the shop's feed."""
 
     def make(name: str = "Hilda", **columns: Any) -> Bot:
         return Bot.create(**{"app_id": shop.id, "name": name, "status": "published", **columns})
@@ -842,7 +842,7 @@ def test_every_page_uses_the_index_of_the_feed(analyzed, chosen, alice, shop, st
 
 @pytest.fixture
 def crowd(shop: App) -> Callable[[int], None]:
-    """Gives the shop so many bots in all, of about 200 characters each and one of them with an unheard-of word."""
+    """Give the shop so many bots in all, of about 200 characters each and one of them with an unheard-of word."""
     dice = random.Random(7)
     words = ["".join(dice.choices("abcdefghiklmnoprstuw", k=dice.randint(3, 9))) for _ in range(2_000)]
 

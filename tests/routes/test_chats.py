@@ -44,7 +44,7 @@ def other_session(alice, shop, bot):
 
 @pytest.fixture
 def note(say):
-    """Writes a note between staff into Alice's session."""
+    """Write a note between staff into Alice's session."""
     return lambda text="for colleagues", **columns: say(text, is_private=True, sender_type="agent", **columns)
 
 

@@ -796,7 +796,7 @@ class TestALongHistory:
 class TestNarrowTokens:
     @pytest.fixture
     def narrow(self, alice):
-        """Lets Alice's token reach no farther than some scopes."""
+        """Let Alice's token reach no farther than some scopes."""
 
         def make(scopes: str) -> None:
             LoginSession.update(scopes=scopes).where(LoginSession.user_id == alice.user.id).execute()
@@ -895,7 +895,7 @@ def test_every_body_is_stored_unchanged_or_refused(alice, body):
 
 @pytest.fixture
 def take_in(tmp_path):
-    """Imports grants; the faults, as they stand in a file."""
+    """Import grants; the faults, as they stand in a file."""
 
     def run(*records: dict[str, Any]) -> list[str]:
         path = Path(tmp_path, "in.jsonl")

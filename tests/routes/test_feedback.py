@@ -386,7 +386,7 @@ def test_any_body_is_returned_unchanged_or_refused(alice, body):
 
 @pytest.fixture
 def import_feedback(tmp_path):
-    """Returns a function that imports feedback and returns the errors."""
+    """Return a function that imports feedback and return the errors."""
 
     def run(*records: dict[str, Any]) -> list[str]:
         path = Path(tmp_path, "in.jsonl")

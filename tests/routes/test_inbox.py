@@ -851,7 +851,7 @@ def test_any_body_marks_at_most_the_requested_notifications(filled_inbox: Client
 
 @pytest.fixture
 def import_records(application, tmp_path):
-    """Returns a function that imports records from a file named `FILE` and returns the errors."""
+    """Return a function that imports records from a file named `FILE` and return the errors."""
 
     def run_import(*records: dict[str, Any]) -> list[str]:
         path = tmp_path / "FILE"

@@ -29,18 +29,18 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def give(client: Client, **members: Any) -> str:
-    """Creates a grant. Returns its identifier."""
+    """Create a grant. Returns its identifier."""
     body = {"mcp_server_id": "files", "allowed_tools": ["read", "list"], **members}
     return str(client.post("/data-shares", body).data["id"])
 
 
 def add(server: str = "files") -> IssuedSecret:
-    """Adds a credential."""
+    """Add a credential."""
     return ServerCredential.add({"name": "A gateway", "mcp_server_id": server}, "operator")
 
 
 def basic(issued: IssuedSecret) -> str:
-    """Returns the header of RFC 6749, section 2.3.1."""
+    """Return the header of RFC 6749, section 2.3.1."""
     return "Basic " + base64.b64encode(":".join(map(quote, issued)).encode()).decode()
 
 
@@ -51,7 +51,7 @@ def send(client: Client, token: str, authorization: str = "", **members: str) ->
 
 
 def ask(client: Client, token: str, issued: IssuedSecret) -> Any:
-    """Returns the answer to a question."""
+    """Return the answer to a question."""
     reply = send(client, token, basic(issued))
     assert reply.status == 200, reply.json
     return reply.json
@@ -202,7 +202,7 @@ class TestTheLimit:
 
 
 def last_asked(*clients: IssuedSecret) -> list[str | None]:
-    """Lets the timer store the last questions. Returns the times that are stored."""
+    """Let the timer store the last questions. Returns the times that are stored."""
     while server_credentials.record_questions():
         pass
     return [ServerCredential.get_by_id(one.client_id).last_asked_at for one in clients]
@@ -251,12 +251,12 @@ class TestTheLastQuestion:
 
 
 def question(grant: str, **members: Any) -> dict[str, Any]:
-    """Returns the body of a check."""
+    """Return the body of a check."""
     return {"mcp_server_id": "files", "tool": "read", "grant_id": grant, **members}
 
 
 def check(client: Client, grant: str, issued: IssuedSecret, **members: Any) -> tuple[str, str | None]:
-    """Returns the reason of a verdict, and the grant that decided."""
+    """Return the reason of a verdict, and the grant that decided."""
     reply = client.post("/data-shares/check", question(grant, **members), authorization=basic(issued))
     assert reply.status == 200, reply.json
     verdict = reply.data
@@ -379,7 +379,7 @@ class TestACheck:
 
 
 def kinds() -> list[str]:
-    """Returns the kinds of the entries of the audit log about credentials, and checks that they contain no secret."""
+    """Return the kinds of the entries of the audit log about credentials, and check that they contain no secret."""
     found = [
         entry for entry in AuditLog.select().order_by(AuditLog.position) if entry.kind.startswith("server_credential")
     ]

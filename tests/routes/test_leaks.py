@@ -370,7 +370,7 @@ def test_accessible_rows_change_some_response(installation: Installation) -> Non
 
 @pytest.fixture
 def import_records(tmp_path):
-    """Returns a function that imports records."""
+    """Return a function that imports records."""
 
     def run(*records: dict[str, Any]) -> None:
         file = tmp_path / "records.jsonl"

@@ -42,12 +42,12 @@ class Hashing:
 
 @pytest.fixture
 def real_hashing():
-    """Keeps argon2."""
+    """Keep argon2."""
 
 
 @pytest.fixture(autouse=True)
 def hashing(request, monkeypatch):
-    """Replaces argon2, unless a test uses `real_hashing`."""
+    """Replace argon2, unless a test uses `real_hashing`."""
     fake = Hashing()
     if "real_hashing" not in request.fixturenames:
         monkeypatch.setattr(passwords, "_context", lambda: fake)

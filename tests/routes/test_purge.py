@@ -18,7 +18,7 @@ SECRET = "Grüße aus Zürich, IBAN DE02120300000000202051"
 
 @pytest.fixture
 def purge(settings):
-    """Returns a function that runs the command and returns its exit status."""
+    """Return a function that runs the command and return its exit status."""
 
     def command(*arguments: str) -> int:
         db.close_database()

@@ -187,7 +187,7 @@ class TestTransfer:
 
 @pytest.fixture
 def import_lines(tmp_path: Any) -> Any:
-    """Returns a function that imports lines."""
+    """Return a function that imports lines."""
 
     def run(lines: list[bytes]) -> None:
         path = tmp_path / "records.jsonl"

@@ -214,7 +214,7 @@ class TestDeletion:
 
 @pytest.fixture
 def import_records(application, tmp_path):
-    """Returns a function that imports records and returns the errors without file and line."""
+    """Return a function that imports records and return the errors without file and line."""
 
     def run_import(*records):
         path = tmp_path / "records.jsonl"

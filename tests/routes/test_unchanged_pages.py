@@ -115,7 +115,7 @@ def test_notes_do_not_change_the_etag_of_customers(alice, agent, page):
 
 
 def test_removed_quotation_changes_the_etag_of_another_session(alice, agent, page, session, shop):
-    """Imports can create a reply in another session."""
+    """Import can create a reply in another session."""
     other = ChatSession.create(app_id=shop.id, user_id=alice.user.id)
     other_page = f"/chats/{other.id}/messages"
     id = alice.get(page).data[0]["id"]

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.database
 
 
 def waiting_in(client):
-    """Returns the texts of the notifications about waiting customers, newest first."""
+    """Return the texts of the notifications about waiting customers, newest first."""
     rows = walk(client, "/notifications")
     assert {row["title"] for row in rows if row["type"] == "chat_waiting"} <= {"A customer waits for a reply"}
     return [row["body"] for row in rows if row["type"] == "chat_waiting"]

@@ -42,7 +42,7 @@ class OnSocket:
 
 @contextlib.contextmanager
 def serving(folder: Path, *flags: str, path: Path | None = None) -> Iterator[OnSocket]:
-    """Runs a server on a Unix socket until the end of the block."""
+    """Run a server on a Unix socket until the end of the block."""
     path, log = path or folder / "http.sock", folder / f"{time.monotonic_ns()}.log"
     line = [*PROGRAM, "serve", "--data", str(folder / "data"), "--listen", f"unix:{path}", *flags]
     with log.open("wb") as errors:

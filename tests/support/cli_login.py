@@ -16,7 +16,7 @@ TOKEN = "/auth/cli/token"
 
 
 def consent_address(**changes: str | None) -> str:
-    """Returns the address of the consent page in a browser."""
+    """Return the address of the consent page in a browser."""
     return f"/api/v1{path(**changes)}"
 
 
@@ -28,7 +28,7 @@ def browser_fixture(alice: Client, application: Any) -> Browser:
 
 @pytest.fixture(name="approve")
 def approve_fixture(browser: Browser) -> Callable[..., dict[str, str]]:
-    """Approves in Alice's browser, and returns the parameters of the client's callback."""
+    """Approve in Alice's browser, and return the parameters of the client's callback."""
 
     def run(**changes: str | None) -> dict[str, str]:
         assert browser.open(consent_address(**changes)).status == 200
@@ -40,7 +40,7 @@ def approve_fixture(browser: Browser) -> Callable[..., dict[str, str]]:
 
 @pytest.fixture(name="request_tokens")
 def request_tokens_fixture(anyone: Client) -> Callable[..., Reply]:
-    """Requests tokens. A parameter that is None is omitted."""
+    """Request tokens. A parameter that is None is omitted."""
 
     def post(**changes: str | None) -> Reply:
         parameters = {
@@ -56,5 +56,5 @@ def request_tokens_fixture(anyone: Client) -> Callable[..., Reply]:
 
 
 def callback_parameters(browser: Browser) -> dict[str, str]:
-    """Returns the parameters of the redirect to the client."""
+    """Return the parameters of the redirect to the client."""
     return dict(parse_qsl(urlsplit(browser.redirect_url).query, keep_blank_values=True))

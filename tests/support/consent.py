@@ -27,7 +27,7 @@ TAGS = {"html", "head", "meta", "title", "link", "body", "main", "h1", "h2", "p"
 
 
 def path(**changes: str | None) -> str:
-    """Returns the path of the page. A parameter that is None is omitted."""
+    """Return the path of the page. A parameter that is None is omitted."""
     chosen = {name: value for name, value in (VALID_PARAMETERS | changes).items() if value is not None}
     return f"{PATH}?{urlencode(chosen)}"
 
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 
 def parse_page(reply: Reply) -> Page:
-    """Parses a page, and checks its security headers and links."""
+    """Parse a page, and check its security headers and links."""
     headers = reply.headers
     assert headers["Content-Type"] == "text/html; charset=utf-8"
     assert {name: headers[name] for name in PAGE} == PAGE

@@ -41,7 +41,7 @@ def printed_lines(output: str) -> list[str]:
 
 
 def execute_lines(lines: Iterable[str]) -> list[Done]:
-    """Executes the lines in one shell, except comments. None may write to standard error."""
+    """Execute the lines in one shell, except comments. None may write to standard error."""
     commands = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     script = "set -o pipefail\n" + "".join(f"{line}\nprintf '\\0%s\\0' $?\n" for line in commands)
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CX_")}
@@ -67,7 +67,7 @@ def failed_accesses() -> dict[str, int]:
 
 
 def raise_loopback() -> None:
-    """Activates the loopback interface of a new namespace."""
+    """Activate the loopback interface of a new namespace."""
     with socket.socket() as control:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
@@ -85,7 +85,7 @@ def access_network() -> None:
 
 
 def main(executable: str, folder: str) -> None:
-    """Serves the demo, executes the lines, and prints the results as JSON."""
+    """Serve the demo, execute the lines, and print the results as JSON."""
     raise_loopback()
     interfaces = [name for _, name in socket.if_nameindex()]
     output, errors = Path(folder, "out"), Path(folder, "err")

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
     do_DELETE = do_GET = do_PUT = do_POST
 
     def log_message(self, *_: Any) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
 
 Behaviour = Callable[[Handler], None]
@@ -53,7 +53,7 @@ class FakeServer(ThreadingHTTPServer):
         self.stopped = threading.Event()
 
     def handle_error(self, *_: Any) -> None:
-        """Ignores closed connections and TLS errors."""
+        """Ignore closed connections and TLS errors."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(*_)
 
@@ -73,7 +73,7 @@ class FakeServer(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def fake_server(server: FakeServer | None = None) -> Iterator[FakeServer]:
-    """Runs a fake assistant during the block; hanging requests end with it."""
+    """Run a fake assistant during the block; hanging requests end with it."""
     server = server or FakeServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -87,13 +87,13 @@ def fake_server(server: FakeServer | None = None) -> Iterator[FakeServer]:
 
 
 def completion(content: Any) -> dict[str, Any]:
-    """Returns the JSON of a chat completion."""
+    """Return the JSON of a chat completion."""
     message = {"role": "assistant", "content": content, "refusal": None}
     return {"id": "c-1", "object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": {}}
 
 
 def calls(*names: str, text: Any = None) -> Behaviour:
-    """Sends a valid response that calls functions, with a text if there is one."""
+    """Send a valid response that calls functions, with a text if there is one."""
     found = completion(text)
     functions = [{"name": name, "arguments": "{}"} for name in names]
     found["choices"][0]["message"]["tool_calls"] = [
@@ -103,7 +103,7 @@ def calls(*names: str, text: Any = None) -> Behaviour:
 
 
 def sends(body: Any, status: int = 200, **headers: str) -> Behaviour:
-    """Sends a response with a body, which is JSON unless it is bytes."""
+    """Send a response with a body, which is JSON unless it is bytes."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     def behave(handler: Handler) -> None:
@@ -118,18 +118,18 @@ def sends(body: Any, status: int = 200, **headers: str) -> Behaviour:
 
 
 def says(text: Any) -> Behaviour:
-    """Sends a valid response."""
+    """Send a valid response."""
     return sends(completion(text))
 
 
 def piece(content: Any = None, *, finish: str | None = None, index: int = 0, **delta: Any) -> bytes:
-    """Returns the event of a piece of a reply."""
+    """Return the event of a piece of a reply."""
     choice = {"index": index, "delta": {"content": content, **delta}, "finish_reason": finish}
     return b"data: " + json.dumps({"object": "chat.completion.chunk", "choices": [choice]}).encode() + b"\n\n"
 
 
 def used(tokens: Any) -> bytes:
-    """Returns the event with the number of tokens."""
+    """Return the event with the number of tokens."""
     return b"data: " + json.dumps({"choices": [], "usage": {"total_tokens": tokens}}).encode() + b"\n\n"
 
 
@@ -137,7 +137,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def streams(*events: bytes, again: bytes = b"", wait: threading.Event | None = None) -> Behaviour:
-    """Sends events in a chunked response, and repeats one without an end; before the last one it waits."""
+    """Send events in a chunked response, and repeat one without an end; before the last one it waits."""
 
     def behave(handler: Handler) -> None:
         handler.send_response(200)
@@ -156,7 +156,7 @@ def streams(*events: bytes, again: bytes = b"", wait: threading.Event | None = N
 
 
 def writes(*parts: bytes, again: bytes = b"", every: float = 0) -> Behaviour:
-    """Sends raw bytes, and repeats the last ones."""
+    """Send raw bytes, and repeat the last ones."""
 
     def behave(handler: Handler) -> None:
         handler.wfile.write(b"".join(parts))
@@ -169,11 +169,11 @@ def writes(*parts: bytes, again: bytes = b"", every: float = 0) -> Behaviour:
 
 
 def hangs(handler: Handler) -> None:
-    """Sends nothing."""
+    """Send nothing."""
     handler.server.stopped.wait(60)
 
 
 def resets(handler: Handler) -> None:
-    """Resets the connection."""
+    """Reset the connection."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()

@@ -35,7 +35,7 @@ class FakeMcpServer(FakeServer):
         return [request.body["method"] if request.body else "DELETE" for request in self.requests]
 
     def dispatch(self, handler: Handler) -> None:
-        """Answers a request."""
+        """Answer a request."""
         request = self.requests[-1].body
         if request is None:
             sends(b"", 204)(handler)
@@ -45,11 +45,11 @@ class FakeMcpServer(FakeServer):
             sends(self.answer(self.results[request["method"]]), mcp_session_id=self.session_id)(handler)
 
     def answer(self, result: Any) -> dict[str, Any]:
-        """Returns the answer to the last request."""
+        """Return the answer to the last request."""
         return {"jsonrpc": "2.0", "id": self.requests[-1].body["id"], "result": result}
 
     def streams(self, *messages: Any, end: bytes = b"\n\n") -> Behaviour:
-        """Sends messages as a stream of events; `None` stands for the answer."""
+        """Send messages as a stream of events; `None` stands for the answer."""
 
         def behave(handler: Handler) -> None:
             result = self.results[self.requests[-1].body["method"]]
@@ -62,7 +62,7 @@ class FakeMcpServer(FakeServer):
 
 @contextlib.contextmanager
 def fake_mcp_server() -> Iterator[FakeMcpServer]:
-    """Runs a fake MCP server during the block."""
+    """Run a fake MCP server during the block."""
     server = FakeMcpServer()
     with fake_server(server):
         yield server

@@ -18,7 +18,7 @@ OLDEST, WITH_HANDSHAKE, LATEST = VERSIONS
 
 
 def register(client: Client, name: str = "My assistant", *addresses: str) -> str:
-    """Returns the identifier of a new client."""
+    """Return the identifier of a new client."""
     body = {"client_name": name, "redirect_uris": addresses or [CALLBACK]}
     reply = client.post("/auth/cli/register", body)
     assert reply.status == 201, reply.json
@@ -26,7 +26,7 @@ def register(client: Client, name: str = "My assistant", *addresses: str) -> str
 
 
 def consent_path(client_id: str, /, **changes: str) -> str:
-    """Returns the path of the consent page for a client."""
+    """Return the path of the consent page for a client."""
     parameters = {
         "client_id": client_id,
         "response_type": "code",
@@ -41,7 +41,7 @@ def consent_path(client_id: str, /, **changes: str) -> str:
 
 
 def approved(browser: Browser, client_id: str, **changes: str) -> str:
-    """Approves in a browser, and returns the code."""
+    """Approve in a browser, and return the code."""
     assert browser.open(consent_path(client_id, **changes)).status == 200
     assert browser.send(answer="approve").status == 200
     return dict(parse_qsl(urlsplit(browser.redirect_url).query))["code"]
@@ -54,7 +54,7 @@ def request_tokens(client: Client, **parameters: str) -> Reply:
 
 
 def tokens_of(client: Client, browser: Browser, scope: str = "") -> dict[str, str]:
-    """Returns the tokens of a new client that a user approves, and its identifier."""
+    """Return the tokens of a new client that a user approves, and its identifier."""
     client_id = register(client)
     code = approved(browser, client_id, scope=scope)
     reply = request_tokens(client, client_id=client_id, code=code, resource=RESOURCE)

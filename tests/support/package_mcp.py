@@ -21,7 +21,7 @@ OUTPUT = {"type": "object", "properties": {"days": {"type": "integer"}}, "requir
 
 @contextlib.contextmanager
 def package_mcp_server(file: Path, kind: str) -> Iterator[str]:
-    """Runs the server during the block. Returns its URL."""
+    """Run the server during the block. Returns its URL."""
     command = [sys.executable, "-m", "tests.support.package_mcp", str(file), kind]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -32,7 +32,7 @@ def package_mcp_server(file: Path, kind: str) -> Iterator[str]:
 
 
 def main(file: str, kind: str) -> None:
-    """Serves until the process is ended."""
+    """Serve until the process is ended."""
     import anyio
     import mcp.types as t
     import uvicorn

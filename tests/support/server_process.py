@@ -59,7 +59,7 @@ def command(*arguments: object, cwd: Path = ROOT, **more: Any) -> subprocess.Com
 
 
 def json_lines(records: Iterable[Record]) -> bytes:
-    """Records as JSON Lines."""
+    """Record as JSON Lines."""
     return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records).encode()
 
 

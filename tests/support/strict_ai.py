@@ -79,7 +79,7 @@ class StrictServer:
         return [content[:7], content[7:]]  # without a length, the response is chunked
 
     def complete(self, environ: dict[str, Any]) -> Any:
-        """Returns a completion, or its events. Raises ValueError or PermissionError for an invalid request."""
+        """Return a completion, or its events. Raises ValueError or PermissionError for an invalid request."""
         if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("POST", "/v1/chat/completions"):
             raise ValueError("unknown path")
         if environ.get("HTTP_AUTHORIZATION") != f"Bearer {self.key}":
@@ -110,7 +110,7 @@ class StrictServer:
     def events(
         self, about: dict[str, Any], message: dict[str, Any], finish_reason: str, usage: dict[str, int] | None
     ) -> Iterator[bytes]:
-        """Yields the parts of a stream, none of which is a whole event."""
+        """Yield the parts of a stream, none of which is a whole event."""
         calls = [{"index": 0, **call} for call in message.get("tool_calls", ())]
         words = re.findall(r"\S+\s*", message["content"] or "")
         deltas = [{"role": "assistant", "content": ""}, *({"content": word} for word in words)]
@@ -126,7 +126,7 @@ class StrictServer:
         yield from (stream[place : place + 100] for place in range(0, len(stream), 100))
 
     def reply(self, request: ChatRequest) -> tuple[dict[str, Any], str]:
-        """Returns the message of the model, and why it ends."""
+        """Return the message of the model, and why it ends."""
         system, question = request.messages[0].content, request.messages[-1].content
         message: dict[str, Any] = {"role": "assistant", "content": "I do not know.", "refusal": None}
         if "refund" in question and request.tools:
@@ -143,7 +143,7 @@ class StrictServer:
 
 @contextlib.contextmanager
 def strict_server(**options: bool) -> Iterator[StrictServer]:
-    """Runs a strict assistant during the block."""
+    """Run a strict assistant during the block."""
     application = StrictServer(**options)
     listening = socket.create_server(("127.0.0.1", 0))
     sockets: dict[int, Any] = {}

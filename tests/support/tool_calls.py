@@ -20,7 +20,7 @@ BERN = {"place": "Bern"}
 def requests(
     arguments: Any = BERN, function: str = FUNCTION, text: str | None = None, reason: str = "To answer you."
 ) -> Behaviour:
-    """Sends a response that calls a function."""
+    """Send a response that calls a function."""
     found = completion(text)
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments | ({REASON: reason} if reason else {}))
@@ -30,7 +30,7 @@ def requests(
 
 
 def then(*behaviours: Behaviour) -> Behaviour:
-    """Sends one response after the other; the last one again and again."""
+    """Send one response after the other; the last one again and again."""
     remaining = list(behaviours)
     return lambda handler: (remaining.pop(0) if len(remaining) > 1 else remaining[0])(handler)
 
@@ -40,23 +40,23 @@ def worker_of(settings: Settings) -> ToolWorker:
 
 
 def run(worker: ToolWorker) -> None:
-    """Lets a worker do what is due."""
+    """Let a worker do what is due."""
     while worker.run_once():
         pass
 
 
 def newest(client: Client, session: ChatSession) -> Any:
-    """Returns the newest message of a chat."""
+    """Return the newest message of a chat."""
     return walk(client, f"/chats/{session.id}/messages")[-1]
 
 
 def press(client: Client, session: ChatSession, offer: Any, decision: str) -> Reply:
-    """Decides on a call."""
+    """Decide on a call."""
     return client.post(f"/chats/{session.id}/messages", {"action_source_id": offer["id"], "action_id": decision})
 
 
 def entries() -> list[tuple[str, str, Any]]:
-    """Returns the entries of the audit log about tools."""
+    """Return the entries of the audit log about tools."""
     kinds = ("tool_permitted", "tool_refused", "tool_called")
     found = AuditLog.select().where(AuditLog.kind.in_(kinds)).order_by(AuditLog.position)
     return [(entry.kind, entry.actor_id, json.loads(entry.details)) for entry in found]

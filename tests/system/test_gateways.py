@@ -45,7 +45,7 @@ def listed(variables: dict[str, str]) -> bytes:
 
 
 def answers(variables: dict[str, str]) -> list[Any]:
-    """Returns what the commands of the documentation print, and what Authlib gets."""
+    """Return what the commands of the documentation print, and what Authlib gets."""
     environment = {**os.environ, **variables}
     outputs = [subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=True) for line in CURLS]
     found = [json.loads(output.stdout) for output in outputs]

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, mails: MailServer) -> Itera
 
 @pytest.fixture
 def follow(mails: MailServer) -> Callable[..., str]:
-    """Returns a function that waits for a mail to an address, and returns the path of its link to a page."""
+    """Return a function that waits for a mail to an address, and return the path of its link to a page."""
 
     def find(address: str, path: str) -> str:
         until(lambda: [one for one in mails.mails if one.recipient == address and path in one.part("plain")])

@@ -96,7 +96,7 @@ def test_stop_timeout_of_the_unit_is_long_enough() -> None:
 
 @contextlib.contextmanager
 def as_a_unit(folder: Path, *before: str) -> Iterator[tuple[Served, socket.socket]]:
-    """Starts the service with the settings of the unit that work without systemd. Yields it and the notify socket."""
+    """Start the service with the settings of the unit that work without systemd. Yields it and the notify socket."""
     service = unit()
     program, *flags = shlex.split(service["ExecStart"])
     assert program == PROGRAM
@@ -226,7 +226,7 @@ def test_abstract_notify_socket_is_notified(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def nginx(port: int) -> Iterator[tuple[Proxy, int, Path]]:
-    """Runs nginx with the documented configuration. Yields it, its port without TLS, and its log."""
+    """Run nginx with the documented configuration. Yields it, its port without TLS, and its log."""
     program, openssl = find("nginx", "nginx-light"), find("openssl", "openssl")
     secure, plain = postgres.free_port(), postgres.free_port()
     with unprivileged_folder("operating") as folder:

@@ -78,7 +78,7 @@ def log_in_client(server: Served) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
-    """Requests to all operations, with debug logging."""
+    """Request to all operations, with debug logging."""
     folder = tmp_path_factory.mktemp("secrets")
     settings = settings_at(folder / "data")
     installation = SampleInstallation(settings, folder)

@@ -20,10 +20,10 @@ class Figure(NamedTuple):
 
 
 def seed() -> int:
-    """Returns the seed of all random numbers. It repeats the choices of a test, but not the timing of threads."""
+    """Return the seed of all random numbers. It repeats the choices of a test, but not the timing of threads."""
     return int(os.environ.get("SEED", "1"))
 
 
 def missing(program: str) -> str:
-    """Returns why a guarantee cannot be tested if a program is missing; otherwise an empty text."""
+    """Return why a guarantee cannot be tested if a program is missing; otherwise an empty text."""
     return "" if shutil.which(program) else f"{NOT_TESTED}{program} is missing; on Debian: apt-get install {program}"

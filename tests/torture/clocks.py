@@ -45,7 +45,7 @@ class HostClock:
         }
 
     def set(self, seconds: int) -> None:
-        """Sets the difference to the true time."""
+        """Set the difference to the true time."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(f"{seconds:+d}\n")
         fresh.replace(self.file)
@@ -74,13 +74,13 @@ class Observer:
         return response
 
     def send(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> Reply:
-        """Repeats a request until its status is not 503."""
+        """Repeat a request until its status is not 503."""
         while (response := self.server.call("POST", f"/api/v1{path}", body, self.token, headers=headers)).status == 503:
             time.sleep(0.1)
         return response
 
     def guess(self) -> int:
-        """Returns the status of a login with a wrong password."""
+        """Return the status of a login with a wrong password."""
         return self.send("/auth/login", UNKNOWN_LOGIN, {}).status
 
     def check_share(self) -> str:
@@ -88,7 +88,7 @@ class Observer:
         return str(result["reason"])
 
     def check(self) -> None:
-        """Checks that the data share stays expired, and that the login lock and the idempotency key last."""
+        """Check that the data share stays expired, and that the login lock and the idempotency key last."""
         assert self.check_share() == "expired", "an expired data share is valid again"
         assert self.guess() == 429, "the login lock is gone"
         repeat = self.post("/feedback", {"description": "once"}, key="once")
@@ -99,7 +99,7 @@ class Observer:
 
 @contextlib.contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """Checks the observer continuously during the block."""
+    """Check the observer continuously during the block."""
     stopped, errors = threading.Event(), list[BaseException]()
 
     def check_repeatedly() -> None:
@@ -162,7 +162,7 @@ def steps(folder: Path, library: Path, number: int) -> Iterator[Figure]:
 
 
 def a_year_ahead(group: WriterGroup, observer: Observer, host: HostClock) -> Iterator[Figure]:
-    """Sets the clock ahead and back: expired items must stay expired."""
+    """Set the clock ahead and back: expired items must stay expired."""
     server = observer.server
     old = [writer.tokens for writer in group.writers]
     host.set(YEAR)

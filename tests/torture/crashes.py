@@ -59,7 +59,7 @@ def run(quick: bool) -> Iterator[Figure]:
 
 
 def kills(folder: Path, rounds: int) -> Iterator[Figure]:
-    """Kills the service, checks a copy of the files, restarts it, and continues with the same writers."""
+    """Kill the service, check a copy of the files, restart it, and continue with the same writers."""
     rng, group, ready = random.Random(seed()), WriterGroup(folder / "data", seed()), []
     counts = group.counts
     with serving(group.data, *UNBOUNDED) as server, group.at_work(server):
@@ -101,7 +101,7 @@ def kills(folder: Path, rounds: int) -> Iterator[Figure]:
 
 
 def check_detection(group: WriterGroup, copy: Path) -> None:
-    """Checks the checks: each planted error must be found in a copy."""
+    """Check the checks: each planted error must be found in a copy."""
     for statement in PLANTED_ERRORS:
         _copy_files(group.data, copy)
         with contextlib.closing(db.open_file(copy / db.FILE_NAME)) as connection:
@@ -114,7 +114,7 @@ def check_detection(group: WriterGroup, copy: Path) -> None:
 
 
 def _copy_files(data: Path, to: Path) -> Path:
-    """Copies the files of a killed service, without the shared memory of its processes."""
+    """Copy the files of a killed service, without the shared memory of its processes."""
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir()
     for file in data.glob(f"{db.FILE_NAME}*"):
@@ -129,7 +129,7 @@ POWER_CUTS = (("full", 2000, 1200), ("normal", 200, 400), ("off", 200, 400))  # 
 
 
 def power_cuts(folder: Path, level: str, number: int, writes: int) -> Figure:
-    """Records a run, simulates power failures at many times, and checks the files after each.
+    """Record a run, simulate power failures at many times, and check the files after each.
 
     No failure may lose anything. With less than `synchronous = FULL` some must, which proves that losses are detected.
     """
@@ -180,7 +180,7 @@ def power_cuts(folder: Path, level: str, number: int, writes: int) -> Figure:
 
 
 def _lost(group: WriterGroup, data: Path, request_ids: set[str]) -> list[str]:
-    """Returns the acknowledged writes that are missing. Raises AssertionError if the database is inconsistent."""
+    """Return the acknowledged writes that are missing. Raises AssertionError if the database is inconsistent."""
     with rows_of(data) as rows:
         rows("PRAGMA synchronous = 0")
         check_consistency(rows)

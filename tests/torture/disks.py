@@ -99,7 +99,7 @@ class Readers:
 
 
 def all_writers_succeed(group: WriterGroup) -> Callable[[], bool]:
-    """Returns a function that returns whether every writer has succeeded since this call."""
+    """Return a function that returns whether every writer has succeeded since this call."""
     before = [writer.acknowledged for writer in group.writers]
     return lambda: all(writer.acknowledged > old for writer, old in zip(group.writers, before, strict=True))
 
@@ -107,7 +107,7 @@ def all_writers_succeed(group: WriterGroup) -> Callable[[], bool]:
 def run_with_failure(
     group: WriterGroup, server: Served, failure: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> str:
-    """Writes and reads while nothing can be stored. Returns a summary."""
+    """Write and reads while nothing can be stored. Returns a summary."""
     log_in_all(group, server)
     readers = Readers(group, server)
     with group.at_work(server), readers.at_work():
@@ -139,7 +139,7 @@ def run_with_failure(
 
 
 def unwritable(folder: Path, times: int) -> Figure:
-    """Sets a limit that prevents all writes to files, including the log and temporary files."""
+    """Set a limit that prevents all writes to files, including the log and temporary files."""
     group = WriterGroup(folder / "data", seed())
 
     @contextlib.contextmanager
@@ -163,7 +163,7 @@ def unwritable(folder: Path, times: int) -> Figure:
 
 
 def mounted(folder: Path, *options: str) -> contextlib.AbstractContextManager[None]:
-    """Mounts a file system at a folder during a block."""
+    """Mount a file system at a folder during a block."""
 
     @contextlib.contextmanager
     def mounting() -> Iterator[None]:
@@ -180,7 +180,7 @@ def mounted(folder: Path, *options: str) -> contextlib.AbstractContextManager[No
 
 
 def filled_up(folder: Path, times: int) -> Figure:
-    """Fills a small file system with the database, the log and the temporary files."""
+    """Fill a small file system with the database, the log and the temporary files."""
     place = folder / "disk"
 
     @contextlib.contextmanager
@@ -205,7 +205,7 @@ def filled_up(folder: Path, times: int) -> Figure:
 
 
 def turned_read_only(folder: Path) -> Figure:
-    """Aborts an ext4 file system, as after a disk error, and repairs it.
+    """Abort an ext4 file system, as after a disk error, and repair it.
 
     During the abort, Linux may report success for a sync in progress and discard its data: a single process that writes
     and syncs sees this once in forty times, two on one file once in five. Until the repair, the service reads such data
@@ -252,7 +252,7 @@ def turned_read_only(folder: Path) -> Figure:
 
 
 def errors(folder: Path, most: int) -> Figure:
-    """Makes writes, syncs, truncations and reads of a running service fail for a while; then it must recover."""
+    """Make writes, syncs, truncations and reads of a running service fail for a while; then it must recover."""
     rng, group, runs, read = random.Random(seed()), WriterGroup(folder / "data", seed()), 0, Counter[int]()
     chosen = ERRORS if most > 1 else [READ_FAILS, *rng.sample(ERRORS, 2)]
     with serving(group.data, *UNBOUNDED) as server:
@@ -287,7 +287,7 @@ def errors(folder: Path, most: int) -> Figure:
 
 
 def cannot_attach(server: Served) -> str:
-    """Returns why errors cannot be injected into a running process; otherwise an empty text."""
+    """Return why errors cannot be injected into a running process; otherwise an empty text."""
     line = ["strace", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), "-e", "trace=none"]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
     try:
@@ -301,7 +301,7 @@ def cannot_attach(server: Served) -> str:
 
 @contextlib.contextmanager
 def injected(server: Served, data: Path, call: str, injection: str) -> Iterator[None]:
-    """Makes system calls of a running server on its database fail during the block."""
+    """Make system calls of a running server on its database fail during the block."""
     files = [f"-P{data / db.FILE_NAME}{end}" for end in ("", "-wal")]
     options = ["-e", f"trace={call}", "-e", f"inject={injection}"]
     line = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(server.process.pid), *files, *options]
@@ -322,7 +322,7 @@ def injected(server: Served, data: Path, call: str, injection: str) -> Iterator[
 
 
 def run_with_errors(group: WriterGroup, server: Served, call: str, injection: str) -> Counter[int]:
-    """Writes and reads while calls fail, and checks the recovery. Returns the statuses of the reads."""
+    """Write and reads while calls fail, and check the recovery. Returns the statuses of the reads."""
     reads_fail = call == READ_FAILS[0]
     readers = Readers(group, server, frozenset([200, 503] if reads_fail else [200]))
     with group.at_work(server), readers.at_work():
@@ -340,7 +340,7 @@ def run_with_errors(group: WriterGroup, server: Served, call: str, injection: st
 
 
 def errors_at_start(folder: Path, most: int) -> Figure:
-    """Makes calls fail from the first on: the service starts, or refuses with one line."""
+    """Make calls fail from the first on: the service starts, or refuses with one line."""
     rng, group, runs, refused_to_start = random.Random(seed()), WriterGroup(folder / "data", seed()), 0, 0
     with serving(group.data, *UNBOUNDED) as server:
         log_in_all(group, server)
@@ -365,7 +365,7 @@ def errors_at_start(folder: Path, most: int) -> Figure:
 
 
 def is_up(server: Served) -> bool:
-    """Returns whether a server responds."""
+    """Return whether a server responds."""
     try:
         return server.call("GET", "/healthz").status == 200
     except OSError:
@@ -373,7 +373,7 @@ def is_up(server: Served) -> bool:
 
 
 def run_with(group: WriterGroup, injected: str, *, reads_fail: bool) -> None:
-    """Runs the service under disk errors. Raises AssertionError with its error line if it does not start."""
+    """Run the service under disk errors. Raises AssertionError with its error line if it does not start."""
     files = [f"-P{group.data / db.FILE_NAME}{end}" for end in ("", "-wal")]
     strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", *files, "-e", f"inject={injected}"]
     calls = injected.partition(":")[0]

@@ -209,14 +209,14 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def mutate(raw: bytes, rng: random.Random) -> bytes:
-    """Applies one to three mutations to a request."""
+    """Apply one to three mutations to a request."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         raw = rng.choice(MUTATIONS)(raw, rng) or b"\0"
     return raw
 
 
 def read_responses(raw: bytes, request_bytes: bytes) -> tuple[list[Response], bytes]:
-    """Returns all responses in the received bytes, and the incomplete rest. Raises AssertionError for invalid HTTP."""
+    """Return all responses in the received bytes, and the incomplete rest. Raises AssertionError for invalid HTTP."""
     found: list[Response] = []
     while raw:
         head, parted, rest = raw.partition(b"\r\n\r\n")
@@ -246,7 +246,7 @@ ERROR_MEMBERS = ({"success", "error"}, {"error", "error_description"}, {"jsonrpc
 
 
 def check(response: Response, request_bytes: bytes) -> None:
-    """Raises AssertionError for a response that is neither successful nor a declared error."""
+    """Raise AssertionError for a response that is neither successful nor a declared error."""
     status, headers, body = response
     details = f"{status} {headers} {body[:200]!r} in response to {request_bytes!r}"
     allowed = (
@@ -266,7 +266,7 @@ def check(response: Response, request_bytes: bytes) -> None:
 
 
 async def send(server: Served, raw: bytes, rng: random.Random, timeout: float) -> list[Response]:
-    """Sends bytes, at once or in pieces. Returns the responses until the connection is closed or idle."""
+    """Send bytes, at once or in pieces. Returns the responses until the connection is closed or idle."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     received, responses, rest = b"", list[Response](), b""
     try:
@@ -298,7 +298,7 @@ class Fuzzer:
         self.ids: list[str] = []
 
     def run(self, requests: list[Request], count: int) -> None:
-        """Sends a number of requests concurrently."""
+        """Send a number of requests concurrently."""
         with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop, such as that of a browser
             pool.submit(asyncio.run, self._run(requests, count)).result()
 
@@ -321,18 +321,18 @@ class Fuzzer:
 
 
 def memory(server: Served) -> float:
-    """Returns the memory of all workers in MiB."""
+    """Return the memory of all workers in MiB."""
     statuses = (Path(f"/proc/{number}/status").read_text() for number in server.workers)
     return sum(int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) for status in statuses) / 1024
 
 
 def descriptors(server: Served) -> int:
-    """Returns the number of open descriptors of all workers."""
+    """Return the number of open descriptors of all workers."""
     return sum(len(os.listdir(f"/proc/{number}/fd")) for number in server.workers)  # noqa: PTH208
 
 
 def wait_until_closed(server: Served, before: int) -> int:
-    """Waits until finished connections are closed. Returns the number of open descriptors."""
+    """Wait until finished connections are closed. Returns the number of open descriptors."""
     start = time.monotonic()
     while (now := descriptors(server)) > before + THREAD_DESCRIPTORS and time.monotonic() - start < TIMEOUT:
         time.sleep(0.05)
@@ -359,7 +359,7 @@ def digest(rows: object) -> str:
 
 
 def run(quick: bool) -> Iterator[Figure]:
-    """Yields results. Raises AssertionError."""
+    """Yield results. Raises AssertionError."""
     seed = int(os.environ.get("CX_SEED", "") or time.time())
     count = 700 if quick else 15_000
     print(f"hostile: CX_SEED={seed} repeats the same requests", file=sys.stderr, flush=True)

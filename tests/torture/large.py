@@ -42,14 +42,14 @@ BYTES = f"[{','.join(['255'] * 64 * 1024)}]"  # the largest content of a message
 
 
 def messages(session_id: str, number: int, **columns: Any) -> None:
-    """Inserts messages into a chat session of Alice."""
+    """Insert messages into a chat session of Alice."""
     common = {"chat_session_id": session_id, "owner_id": ALICE, "app_id": APP, "sender_id": ALICE}
     for _ in range(number):
         Message.insert(id=clock.ulid(), **common, **columns).execute()
 
 
 def fill_lists(data: Path) -> None:
-    """Gives all lists of Alice their maximum size."""
+    """Give all lists of Alice their maximum size."""
     fill(data, chat(0))
     app.prepare(settings_at(data))
     for id in (PINS, TEXTS):
@@ -80,7 +80,7 @@ def fill_lists(data: Path) -> None:
 
 
 def lists(feed: str) -> dict[str, str]:
-    """Returns the lists, with the request for the largest response of each."""
+    """Return the lists, with the request for the largest response of each."""
     return {
         "messages": f"/api/v1/chats/{SESSION}/messages?limit=200",
         "data-shares": "/api/v1/data-shares",
@@ -99,7 +99,7 @@ def lists(feed: str) -> dict[str, str]:
 
 
 def pages() -> dict[str, str]:
-    """Returns the pages of the console that show such lists."""
+    """Return the pages of the console that show such lists."""
     return {
         "page of a chat": f"/console/chats/{SESSION}",
         "page of texts": f"/console/chats/{TEXTS}",
@@ -125,7 +125,7 @@ class Read(NamedTuple):
 
 
 async def read_slowly(server: Served, path: str, token: str) -> Read:
-    """Sends a request, and reads RATE bytes of the response per second."""
+    """Send a request, and reads RATE bytes of the response per second."""
     reader, writer = await asyncio.open_connection(server.host, server.port, limit=128 * 1024)
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     writer.write(request.encode())
@@ -147,7 +147,7 @@ async def read_all(server: Served, path: str, token: str) -> list[Read]:
 
 
 def memory(server: Served) -> float:
-    """Returns the memory of all processes of the server in MiB."""
+    """Return the memory of all processes of the server in MiB."""
     statuses = (Path(f"/proc/{number}/status").read_text() for number in (server.process.pid, *server.workers))
     return sum(int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) for status in statuses) / 1024
 
@@ -175,14 +175,14 @@ class Watcher(threading.Thread):
         connection.close()
 
     def stop(self) -> tuple[float, float]:
-        """Returns the 99th percentile of the durations in seconds, and the maximum memory in MiB."""
+        """Return the 99th percentile of the durations in seconds, and the maximum memory in MiB."""
         self.stopped.set()
         self.join()
         return sorted(self.durations)[int(len(self.durations) * 0.99)], self.peak
 
 
 def run(quick: bool) -> Iterator[Figure]:
-    """Yields results. Raises AssertionError."""
+    """Yield results. Raises AssertionError."""
     with tempfile.TemporaryDirectory() as name:
         data = Path(name) / "data"
         fill_lists(data)

@@ -50,7 +50,7 @@ class Client(threading.Thread):
         self.is_stopping = False
 
     def requests(self) -> Iterator[tuple[str, str, Any, int]]:
-        """Yields method, path, body and expected status."""
+        """Yield method, path, body and expected status."""
         while True:
             yield "GET", f"{MESSAGES}?limit=20", None, 200
 
@@ -128,7 +128,7 @@ class Samples:
             self.wal.append((self.data / "service.db-wal").stat().st_size)
 
     def thirds(self, rows: list[list[Any]]) -> list[tuple[float, float]]:
-        """Returns the medians of each process in the first and the last third."""
+        """Return the medians of each process in the first and the last third."""
         part = max(1, len(rows) // 3)
         return [
             (statistics.median(column[:part]), statistics.median(column[-part:])) for column in zip(*rows, strict=True)
@@ -136,12 +136,12 @@ class Samples:
 
 
 def resident(process: int) -> float:
-    """Returns the memory of a process in MiB."""
+    """Return the memory of a process in MiB."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize() / MIB
 
 
 def run(quick: bool) -> Iterator[Figure]:
-    """Runs ordinary clients alone, then beside hostile ones, then sends SIGTERM."""
+    """Run ordinary clients alone, then beside hostile ones, then sends SIGTERM."""
     seconds = float(os.environ.get("TORTURE_SECONDS", 20 if quick else 1_800))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         data = Path(folder, "data")
@@ -185,7 +185,7 @@ def run(quick: bool) -> Iterator[Figure]:
 
 
 def figures(clients: list[Client], hostile_start: float, ended: float, samples: Samples) -> Iterator[Figure]:
-    """Yields the results."""
+    """Yield the results."""
     measured = [client for client in clients if not isinstance(client, LongPollClient | LoginClient)]
     requests_done = [pair for client in measured for pair in client.completed if pair[0] < ended]
     alone = [duration for start, duration in requests_done if start < hostile_start]
@@ -207,7 +207,7 @@ def figures(clients: list[Client], hostile_start: float, ended: float, samples: 
 
 
 def summary(seconds: list[float]) -> str:
-    """Returns the number of requests and their durations as text."""
+    """Return the number of requests and their durations as text."""
     middle, slow = percentile(seconds, 50) * 1000, percentile(seconds, 99) * 1000
     return f"{len(seconds)} requests, p50 {middle:.0f} ms, p99 {slow:.0f} ms, slowest {max(seconds) * 1000:.0f} ms"
 
@@ -218,7 +218,7 @@ def percentile(values: list[float], rank: int) -> float:
 
 @contextlib.contextmanager
 def hostile_clients(server: Served, token: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Runs the hostile clients in another process during the block. They also end with this process."""
+    """Run the hostile clients in another process during the block. They also end with this process."""
     line = [sys.executable, "-m", "tests.torture.load", server.host, str(server.port), token]
     with subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE) as process:
         try:
@@ -236,7 +236,7 @@ class HostileClients:
         self.page = f"GET {MESSAGES}?limit=100 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
 
     async def run(self) -> None:
-        """Runs until standard input ends."""
+        """Run until standard input ends."""
         kinds = (
             self.idle,
             self.slow_header,
@@ -266,25 +266,25 @@ class HostileClients:
         await asyncio.get_running_loop().sock_sendall(connection, content)
 
     async def idle(self, connection: socket.socket) -> None:
-        """Sends nothing."""
+        """Send nothing."""
         await asyncio.get_running_loop().sock_recv(connection, 1)
 
     async def slow_header(self, connection: socket.socket) -> None:
-        """Sends a header slowly (slowloris)."""
+        """Send a header slowly (slowloris)."""
         await self.send(connection, b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: ")
         while True:
             await self.send(connection, b"a")
             await asyncio.sleep(1)
 
     async def slow_body(self, connection: socket.socket) -> None:
-        """Sends a body slowly."""
+        """Send a body slowly."""
         await self.send(connection, b"POST /api/v1/auth/login HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
         while True:
             await self.send(connection, b"a" * 100)
             await asyncio.sleep(1)
 
     async def endless(self, connection: socket.socket) -> None:
-        """Sends an endless body fast."""
+        """Send an endless body fast."""
         await self.send(
             connection, b"POST /api/v1/auth/login HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
@@ -293,18 +293,18 @@ class HostileClients:
             await asyncio.sleep(0.05)
 
     async def not_reading(self, connection: socket.socket) -> None:
-        """Requests much data, and reads nothing."""
+        """Request much data, and reads nothing."""
         await asyncio.wait_for(self.send(connection, self.page * 100), 45)
         await asyncio.sleep(45)
 
     async def aborting(self, connection: socket.socket) -> None:
-        """Aborts the connection before the response."""
+        """Abort the connection before the response."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await self.send(connection, self.page)
         await asyncio.sleep(random.random() * 0.02)
 
     async def invalid(self, connection: socket.socket) -> None:
-        """Sends invalid HTTP."""
+        """Send invalid HTTP."""
         await self.send(connection, random.randbytes(random.randrange(2_000)) + b"\r\n\r\n")
         await asyncio.wait_for(asyncio.get_running_loop().sock_recv(connection, 1), 5)
 

@@ -77,7 +77,7 @@ def run(quick: bool) -> Iterator[Figure]:
 
 
 def send_until_killed(server: Served, seconds: float) -> list[str]:
-    """Sends messages of several customers until all processes are killed. Returns those that were acknowledged."""
+    """Send messages of several customers until all processes are killed. Returns those that were acknowledged."""
     sent: list[str] = []
     threads = [threading.Thread(target=send, args=(server, number, sent)) for number in range(CUSTOMERS)]
     for thread in threads:
@@ -91,7 +91,7 @@ def send_until_killed(server: Served, seconds: float) -> list[str]:
 
 
 def send(server: Served, number: int, sent: list[str]) -> None:
-    """Sends messages of a customer until the server does not respond."""
+    """Send messages of a customer until the server does not respond."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         token = server.log_in(email(number))
         path, body = f"/api/v1/chats/{session_of(number)}/messages", {"content": {"text": "Hello"}}
@@ -103,7 +103,7 @@ def send(server: Served, number: int, sent: list[str]) -> None:
 
 
 def pending(data: Path) -> int:
-    """Returns the number of deliveries."""
+    """Return the number of deliveries."""
     connection = db.open_file(data / db.FILE_NAME)
     try:
         return int(next(connection.execute("SELECT count(*) FROM delivery"))[0])
@@ -112,7 +112,7 @@ def pending(data: Path) -> int:
 
 
 def check_order(received: list[tuple[str, str]]) -> None:
-    """Asserts that the events of each chat session arrived in the order of the messages; repetitions do not count."""
+    """Assert that the events of each chat session arrived in the order of the messages; repetitions do not count."""
     newest: dict[str, str] = {}
     seen = set[str]()
     for session_id, message_id in received:

@@ -23,7 +23,7 @@ _RESPONSE = re.compile(rb"HTTP/1\.1 2\d\d .*?\r\nX-Request-ID: ([\w.]+)\r\n", re
 
 
 def recorder(trace: Path) -> list[str]:
-    """Returns the beginning of a command line that records the system calls of the rest."""
+    """Return the beginning of a command line that records the system calls of the rest."""
     options = ["-D", "-f", "-y", "-xx", "-s", "100000", "--seccomp-bpf", "-e", f"trace={CALLS}", "-e", "signal=none"]
     return ["strace", *options, "-o", str(trace)]
 
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 def steps_of(trace: Path, folder: Path) -> list[Step]:
-    """Returns the calls on files of a folder, and the responses, in order."""
+    """Return the calls on files of a folder, and the responses, in order."""
     found: list[Step] = []
     start: dict[str, tuple[str, int]] = {}  # by thread, the sync in progress
     with trace.open() as lines:
@@ -61,7 +61,7 @@ def steps_of(trace: Path, folder: Path) -> list[Step]:
 
 
 def _step(call: str, rest: str) -> Iterator[Step]:
-    """Yields the step of a system call at its start, if it is one."""
+    """Yield the step of a system call at its start, if it is one."""
     match = _TARGET.match(rest)
     if not match:
         return
@@ -89,13 +89,13 @@ class _File:
         self.pending: list[tuple[int, Step]] = []  # with the number of the step
 
     def sync(self, since: int) -> None:
-        """Applies the pending steps before `since`."""
+        """Apply the pending steps before `since`."""
         for _, step in (entry for entry in self.pending if entry[0] < since):
             apply(self.content, step)
         self.pending = [entry for entry in self.pending if entry[0] >= since]
 
     def survivor(self, rng: random.Random) -> bytes | None:
-        """Returns the content after a power failure; None if the file is missing."""
+        """Return the content after a power failure; None if the file is missing."""
         if not self.is_linked and rng.random() < 0.5:
             return None
         left, policy = bytearray(self.content), rng.random()
@@ -112,7 +112,7 @@ class _File:
 
 
 def apply(content: bytearray, step: Step) -> None:
-    """Applies a step to the content of a file."""
+    """Apply a step to the content of a file."""
     end = step.offset + len(step.data)
     if step.call == "truncate":
         del content[step.offset :]
@@ -124,7 +124,7 @@ def apply(content: bytearray, step: Step) -> None:
 def cuts(
     steps: list[Step], before: dict[str, bytes], number: int, rng: random.Random
 ) -> Iterator[tuple[dict[str, bytes], set[str]]]:
-    """Yields the files by name after power failures at random times, and the acknowledged requests.
+    """Yield the files by name after power failures at random times, and the acknowledged requests.
 
     `before` are the synced files, by path, at the start of the record.
     """

@@ -39,7 +39,7 @@ def person(number: int) -> str:
 
 
 def session_of(number: int) -> str:
-    """Returns the chat session of a customer, which is also used by one agent."""
+    """Return the chat session of a customer, which is also used by one agent."""
     return f"00000000-0000-4000-8000-2{number % CUSTOMERS:011}"
 
 
@@ -48,7 +48,7 @@ def email(number: int) -> str:
 
 
 def records() -> list[Record]:
-    """Returns an app, its customers with one chat session each, and its agents."""
+    """Return an app, its customers with one chat session each, and its agents."""
     roles = [{"role": "user"}] * CUSTOMERS + [{"role": "agent", "app_id": APP}] * AGENTS
     people = [
         {"id": person(n), "email": email(n), "password_hash": PASSWORD_HASH, **role} for n, role in enumerate(roles)
@@ -85,7 +85,7 @@ class Writer:
     # Actions.
 
     def step(self) -> None:
-        """Performs an action, or repeats the last one that is in doubt. Raises InDoubt."""
+        """Perform an action, or repeat the last one that is in doubt. Raises InDoubt."""
         if self.repeat and self.rng.random() < 0.7:
             self.repeat()
             self.repeat = None
@@ -121,7 +121,7 @@ class Writer:
         self.attempt(self.create, "event", name, "/events", body)
 
     def share(self) -> None:
-        """Creates a data share, and usually revokes it, since their number is limited."""
+        """Create a data share, and usually revokes it, since their number is limited."""
         name = self.name()
         body = {"mcp_server_id": name, "allowed_tools": ["read"]}
         self.attempt(self.create, "data_share", name, "/data-shares", body)
@@ -145,19 +145,19 @@ class Writer:
             self.attempt(self.change, ("deleted", own), lambda _: True, "DELETE", path)
 
     def change_setting(self) -> None:
-        """Increments a number in the settings."""
+        """Increment a number in the settings."""
         self.count += 1
         value = self.count
         key, body = ("set", f"counter_{self.number}"), {f"counter_{self.number}": value}
         self.attempt(self.change, key, lambda _: value, "PATCH", "/users/me/settings", body)
 
     def end(self) -> None:
-        """Ends the chat session; the next message of the customer reopens it."""
+        """End the chat session; the next message of the customer reopens it."""
         key, path = ("status", self.session), f"/chats/{self.session}/end"
         self.attempt(self.change, key, lambda _: "resolved", "POST", path)
 
     def read_all(self) -> None:
-        """Marks all notifications as read. Includes all messages acknowledged before."""
+        """Mark all notifications as read. Includes all messages acknowledged before."""
         announced = {id for writer in self.group.writers if writer is not self for id in writer.announced(self)}
         self.attempt(self._read_all, announced)
 
@@ -170,7 +170,7 @@ class Writer:
     # Requests.
 
     def attempt(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Performs an action. If it is in doubt, the next step may repeat it. Raises InDoubt."""
+        """Perform an action. If it is in doubt, the next step may repeat it. Raises InDoubt."""
         self.repeat = functools.partial(action, *arguments)
         self.repeat()
         self.repeat = None
@@ -195,7 +195,7 @@ class Writer:
     def change(
         self, key: tuple[str, str], new_value_of: Callable[[Any], Any], method: str, path: str, body: Any = None
     ) -> None:
-        """Changes a value that only this writer changes."""
+        """Change a value that only this writer changes."""
         before = self.possible_values.get(key, {None})
         after = {new_value_of(value) for value in before}
         self.possible_values[key] = before | after
@@ -219,7 +219,7 @@ class Writer:
         self.tokens = response.data["tokens"]
 
     def request(self, method: str, path: str, body: Any = None, key: str = "", about: Any = ()) -> Reply:
-        """Sends a request that writes. Raises InDoubt."""
+        """Send a request that writes. Raises InDoubt."""
         self.sent += 1
         request_id = f"{self.number}.{self.sent}"
         self.group.about[request_id] = about
@@ -261,13 +261,13 @@ class Writer:
         return f"{self.number}-{self.count}"
 
     def own_message(self) -> str:
-        """Returns one of its latest messages that are not deleted or in doubt; empty if there is none."""
+        """Return one of its latest messages that are not deleted or in doubt; empty if there is none."""
         latest = [id for id in list(self.created["message"].values())[-20:] if id]
         remaining = [id for id in latest if ("deleted", id) not in self.possible_values]
         return self.rng.choice(remaining) if remaining else ""
 
     def announced(self, reader: "Writer") -> set[str]:
-        """Returns its acknowledged messages about which a reader was notified."""
+        """Return its acknowledged messages about which a reader was notified."""
         if reader.session != self.session or not reader.is_customer:
             return set()
         return {id for id in list(self.created["message"].values()) if id}
@@ -296,7 +296,7 @@ class WriterGroup:
 
     @contextlib.contextmanager
     def at_work(self, server: Served) -> Iterator[None]:
-        """Writes to a server during the block."""
+        """Write to a server during the block."""
         self.server, stopped = server, threading.Event()
 
         def work(writer: Writer) -> None:
@@ -325,7 +325,7 @@ class WriterGroup:
     # Checks.
 
     def check_stored(self, data: Path | None = None, *, has_all_keys: bool = True) -> None:
-        """Checks the database: all acknowledged writes are stored, and the rows are consistent."""
+        """Check the database: all acknowledged writes are stored, and the rows are consistent."""
         with rows_of(data or self.data) as rows:
             check_consistency(rows, has_all_keys=has_all_keys)
             for kind, sql in CREATED.items():
@@ -336,7 +336,7 @@ class WriterGroup:
         assert not unread & marked, "acknowledged as read, and unread again"
 
     def _check_created(self, kind: str, stored: list[tuple[Any, ...]]) -> None:
-        """Checks that the acknowledged rows are stored with their identifiers, without duplicates and others."""
+        """Check that the acknowledged rows are stored with their identifiers, without duplicates and others."""
         stored_rows = dict(stored)
         assert len(stored_rows) == len(stored), f"a {kind} is stored twice"
         acknowledged_rows = {name: id for writer in self.writers for name, id in writer.created[kind].items()}
@@ -354,7 +354,7 @@ class WriterGroup:
                 assert (found or None) in expected, f"{kind} of {key}: expected one of {values}, found {found}"
 
     def check_responses(self, server: Served) -> None:
-        """Checks the responses of a restarted server to all writers."""
+        """Check the responses of a restarted server to all writers."""
         self.server = server
         for writer in self.writers:
             with contextlib.closing(server.connect()) as connection:
@@ -391,13 +391,13 @@ Rows = Callable[[str], list[tuple[Any, ...]]]
 
 @contextlib.contextmanager
 def rows_of(data: Path) -> Iterator[Rows]:
-    """Yields a function that queries the database file."""
+    """Yield a function that queries the database file."""
     with contextlib.closing(db.open_file(data / db.FILE_NAME)) as connection:
         yield lambda sql: connection.execute(sql).fetchall()  # type: ignore[no-any-return]
 
 
 def values_in(rows: Rows) -> dict[str, dict[str, Any]]:
-    """Returns the stored values that writers change, by kind and key."""
+    """Return the stored values that writers change, by kind and key."""
     marked = {
         "pinned": "SELECT id FROM message WHERE pinned_at IS NOT NULL",
         "deleted": "SELECT id FROM message WHERE deleted_at IS NOT NULL",
@@ -412,7 +412,7 @@ def values_in(rows: Rows) -> dict[str, dict[str, Any]]:
 
 
 def check_consistency(rows: Rows, *, has_all_keys: bool = True) -> None:
-    """Checks that no page is damaged, and that the rows of each write are complete.
+    """Check that no page is damaged, and that the rows of each write are complete.
 
     Totals equal the numbers of rows. Each user has one notification for each message of others. The read marker of a
     sender is at the sender's last message. The rows of stored idempotency keys exist.
@@ -443,7 +443,7 @@ def check_consistency(rows: Rows, *, has_all_keys: bool = True) -> None:
 
 
 def _get(connection: http.client.HTTPConnection, writer: Writer, path: str) -> Reply:
-    """Sends a read, with a token that must still be valid."""
+    """Send a read, with a token that must still be valid."""
     response = send_request(connection, "GET", f"/api/v1{path}", token=writer.tokens.get("access_token", ""))
     if response.status == 401 and not writer.tokens:
         writer.log_in()
@@ -454,7 +454,7 @@ def _get(connection: http.client.HTTPConnection, writer: Writer, path: str) -> R
 
 
 def _walk(get: Callable[[str], Reply], path: str) -> Iterator[dict[str, Any]]:
-    """Yields all rows of a list."""
+    """Yield all rows of a list."""
     cursor = ""
     while True:
         page = get(f"{path}?limit=100{cursor and f'&cursor={cursor}'}")
@@ -465,13 +465,13 @@ def _walk(get: Callable[[str], Reply], path: str) -> Iterator[dict[str, Any]]:
 
 
 def log_in_all(group: WriterGroup, server: Served) -> None:
-    """Logs in all writers beforehand, since a login needs a write."""
+    """Log in all writers beforehand, since a login needs a write."""
     with group.at_work(server):
         wait_until(lambda: all(writer.tokens for writer in group.writers), "no writer can log in")
 
 
 def wait_until(holds: Callable[[], bool], message: str, seconds: float = TIMEOUT) -> float:
-    """Waits until a condition holds. Returns the seconds."""
+    """Wait until a condition holds. Returns the seconds."""
     start = time.monotonic()
     while not holds():
         assert time.monotonic() - start < seconds, message
@@ -480,7 +480,7 @@ def wait_until(holds: Callable[[], bool], message: str, seconds: float = TIMEOUT
 
 
 def wait_until_ready(server: Served) -> None:
-    """Waits until a server accepts writes."""
+    """Wait until a server accepts writes."""
 
     def is_ready() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -491,7 +491,7 @@ def wait_until_ready(server: Served) -> None:
 
 
 def is_increasing(stamps: list[tuple[str, str]]) -> bool:
-    """Returns whether identifiers increase, times do not decrease, and each identifier matches its time."""
+    """Return whether identifiers increase, times do not decrease, and each identifier matches its time."""
     pairs = list(zip(stamps, stamps[1:], strict=False))
     return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairs) and all(
         clock.milliseconds(at) <= clock.ulid_time(id) + 1 for id, at in stamps

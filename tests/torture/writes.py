@@ -60,14 +60,14 @@ EXCLUDED = {
 
 
 def answers() -> Iterator[Record]:
-    """Yields the canned answers of the bot."""
+    """Yield the canned answers of the bot."""
     for number in range(ANSWERS):
         question = " ".join(f"{VOCABULARY[(number * 7 + place * 3) % 450][4:]}" for place in range(WORDS))[:500]
         yield {"bot_answer": {"bot_id": h.HILDA, "language": "en", "question": question, "answer": f"Answer {number}"}}
 
 
 def expensive(installation: SampleInstallation) -> Iterator[Request]:
-    """Yields the most expensive request of each operation that writes."""
+    """Yield the most expensive request of each operation that writes."""
     for operation in writing_operations():
         if operation.name in EXCLUDED:
             continue
@@ -79,7 +79,7 @@ def expensive(installation: SampleInstallation) -> Iterator[Request]:
 
 
 def run(quick: bool) -> Iterator[Figure]:
-    """Measures the writes of another customer alone, then beside each expensive write."""
+    """Measure the writes of another customer alone, then beside each expensive write."""
     seconds = float(os.environ.get("TORTURE_SECONDS", 60 if quick else 300))
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
@@ -122,7 +122,7 @@ class OtherCustomer:
         self.statuses = Counter[int]()
 
     def send(self, seconds: float, min_requests: int = 2) -> list[float]:
-        """Sends requests. Returns their durations in seconds."""
+        """Send requests. Returns their durations in seconds."""
         durations, deadline = list[float](), time.monotonic() + seconds
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         while time.monotonic() < deadline or len(durations) < max(min_requests, 2):
@@ -138,7 +138,7 @@ class OtherCustomer:
 
 @contextlib.contextmanager
 def attack(server: Served, request: Request, file: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Runs the first customer in another process, until its standard input is closed."""
+    """Run the first customer in another process, until its standard input is closed."""
     file.write_bytes(request.raw().replace(b"Connection: close\r\n", b""))
     line = [sys.executable, "-m", "tests.torture.writes", server.host, str(server.port), str(file)]
     with subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -148,7 +148,7 @@ def attack(server: Served, request: Request, file: Path) -> Iterator["subprocess
 
 
 def summary(seconds: list[float]) -> str:
-    """Returns the number of requests and their durations as text."""
+    """Return the number of requests and their durations as text."""
     middle, slow = percentile(seconds, 50) * 1000, percentile(seconds, 99) * 1000
     return f"{len(seconds)} requests, p50 {middle:.0f} ms, p99 {slow:.0f} ms, slowest {max(seconds) * 1000:.0f} ms"
 
@@ -160,7 +160,7 @@ def percentile(values: list[float], rank: int) -> float:
 def send_repeatedly(
     address: tuple[str, int], request: bytes, is_stopped: Callable[[], bool], statuses: Counter[str]
 ) -> None:
-    """Sends a request repeatedly."""
+    """Send a request repeatedly."""
     while not is_stopped():
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as connection:
             response: Any = connection.makefile("rb")

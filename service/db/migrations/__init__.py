@@ -94,7 +94,10 @@ TABLES = step_8.TABLES  # the new names of renamed tables
 
 
 def version() -> int:
-    """The number of applied steps; 0 for a new database. Raises DatabaseUnusable for a database of another program."""
+    """Return the number of applied steps; 0 for a new database.
+
+    Raises DatabaseUnusable for a database of another program.
+    """
     tables = db.database.get_tables()
     if "schema_version" in tables:
         return version_in(db.database.execute_sql("SELECT version FROM schema_version").fetchone())
@@ -104,7 +107,10 @@ def version() -> int:
 
 
 def version_in(row: Sequence[object] | None) -> int:
-    """The number in the row of `schema_version`. Raises DatabaseUnusable for a value that this program never writes."""
+    """Return the number in the row of `schema_version`.
+
+    Raises DatabaseUnusable for a value that this program never writes.
+    """
     number = row[0] if row else None
     if type(number) is not int or number < 1:
         raise db.DatabaseUnusable("the schema version of the database is not a positive whole number, so it is damaged")

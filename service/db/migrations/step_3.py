@@ -21,7 +21,7 @@ BATCH = 1000  # messages
 
 
 def text_in(content: str) -> str:
-    """The text of a message content: `{"text": "…"}`, or a JSON string."""
+    """Return the text of a message content: `{"text": "…"}`, or a JSON string."""
     try:
         value = json.loads(bytes(json.loads(content)))
     except (ValueError, RecursionError):

@@ -55,7 +55,7 @@ READ_ERRORS = (peewee.DatabaseError, db.SqliteError, ValueError, ArithmeticError
 def examine(
     settings: Settings, *, quick: bool = False, progress: Progress = lambda checks: lambda done: None
 ) -> list[Finding]:
-    """Returns all findings, including `ok`; with `quick`, without LONG_CHECKS. Closes the database of this process."""
+    """Return all findings, including `ok`; with `quick`, without LONG_CHECKS. Closes the database of this process."""
     try:
         return [*examine_host(settings), *_examine_database(settings, quick, progress)]
     finally:
@@ -63,12 +63,12 @@ def examine(
 
 
 def examine_host(settings: Settings) -> list[Finding]:
-    """Returns the findings about program, address, folder and disk. Reads no database, so a service can call it."""
+    """Return the findings about program, address, folder and disk. Reads no database, so a service can call it."""
     return list(_run(HOST_CHECKS if settings.database else (*HOST_CHECKS, *FOLDER_CHECKS), settings))
 
 
 def _examine_database(settings: Settings, quick: bool, progress: Progress) -> list[Finding]:
-    """Returns the findings in the database. Repeats the checks once if another process has opened the file since."""
+    """Return the findings in the database. Repeats the checks once if another process has opened the file since."""
     for _ in range(2):
         try:
             db.open_database(settings.data, settings.database, writable=False)
@@ -86,7 +86,7 @@ def _examine_database(settings: Settings, quick: bool, progress: Progress) -> li
 def _run(
     checks: Iterable[Check], settings: Settings, advance: Callable[[int], None] = lambda done: None
 ) -> Iterator[Finding]:
-    """Yields the findings of some checks. A check that fails to read yields an error."""
+    """Yield the findings of some checks. A check that fails to read yields an error."""
     for check in checks:
         try:
             yield from check(settings)

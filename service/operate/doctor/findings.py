@@ -32,7 +32,7 @@ def error(about: str, text: str) -> Finding:
 
 
 def errors_or_ok(about: str, errors: Iterable[str], ok_text: str) -> Iterator[Finding]:
-    """Yields the first errors and the number of the others, or one `ok` if there are none."""
+    """Yield the first errors and the number of the others, or one `ok` if there are none."""
     number = 0
     for number, text in enumerate(errors, 1):
         if number <= MAX_ERRORS:

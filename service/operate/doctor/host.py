@@ -20,13 +20,13 @@ MAX_COPY_AGE = 30  # days until a saved copy of the database is reported
 
 
 def free_space(folder: Path) -> tuple[int, int]:
-    """Returns the free bytes on the disk of a folder, and the number of files that can be created. Tests replace it."""
+    """Return the free bytes on the disk of a folder, and the number of files that can be created. Tests replace it."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else 1
 
 
 def check_folder(settings: Settings) -> Iterator[Finding]:
-    """Checks that the data folder exists, is private and writable, and that all files in it have the same owner."""
+    """Check that the data folder exists, is private and writable, and that all files in it have the same owner."""
     folder = settings.data
     if not folder.is_dir():
         yield error("folder", f"{folder} does not exist: name another with --data, or create it with `serve`")
@@ -53,7 +53,7 @@ def check_folder(settings: Settings) -> Iterator[Finding]:
 
 
 def check_leftovers(settings: Settings) -> Iterator[Finding]:
-    """Reports saved copies of the database, unfinished files of interrupted commands, and a large journal."""
+    """Report saved copies of the database, unfinished files of interrupted commands, and a large journal."""
     folder = settings.data
     for path in db.saved_copies(folder) + stored_backups(folder):
         age = int((time.time() - path.stat().st_mtime) / 86400)
@@ -70,7 +70,7 @@ def check_leftovers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_disk(settings: Settings) -> Iterator[Finding]:
-    """Checks the free disk space. Backups, purges and migrations need the size of the database again."""
+    """Check the free disk space. Backups, purges and migrations need the size of the database again."""
     if not settings.data.is_dir():
         return
     free, files = free_space(settings.data)
@@ -87,7 +87,7 @@ def check_disk(settings: Settings) -> Iterator[Finding]:
 
 
 def check_program(settings: Settings) -> Iterator[Finding]:
-    """Reports the version of SQLite, and the folder into which the executable unpacks itself."""
+    """Report the version of SQLite, and the folder into which the executable unpacks itself."""
     if not settings.database:
         yield ok("program", f"SQLite {db.SQLITE_VERSION}")
     folder = os.environ.get("SHIV_ROOT", "")  # set by the launcher of the executable
@@ -98,7 +98,7 @@ def check_program(settings: Settings) -> Iterator[Finding]:
 
 
 def check_address(settings: Settings) -> Iterator[Finding]:
-    """Checks that a public address has TLS. Without it, passwords and tokens are sent in the clear."""
+    """Check that a public address has TLS. Without it, passwords and tokens are sent in the clear."""
     public = urlsplit(settings.public_url)
     if public.scheme == "http" and not is_loopback(public.hostname or ""):
         yield warning("address", f"{settings.public_url} has no TLS: passwords and tokens can be intercepted")
@@ -110,12 +110,12 @@ def check_address(settings: Settings) -> Iterator[Finding]:
 
 
 def is_local(address: ListenAddress) -> bool:
-    """Returns whether an address is a Unix socket, or reachable from this host only."""
+    """Return whether an address is a Unix socket, or reachable from this host only."""
     return bool(address.path) or is_loopback(address.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether an address is reachable from this host only."""
+    """Return whether an address is reachable from this host only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

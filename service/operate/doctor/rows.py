@@ -37,7 +37,7 @@ UNINDEXED = """SELECT id FROM bot WHERE id NOT IN
 
 
 def check_keys(_: Settings) -> Iterator[Finding]:
-    """Checks that there is a signing key, and that all keys are valid."""
+    """Check that there is a signing key, and that all keys are valid."""
     keys = db.database.execute_sql("SELECT id, secret FROM signing_key").fetchall()
     invalid = [id for id, secret in keys if not _is_secret(secret)]
     if not keys:
@@ -54,7 +54,7 @@ def _is_secret(text: object) -> bool:
 
 
 def check_avatars(settings: Settings) -> Iterator[Finding]:
-    """Checks that every picture can be decoded, and that every user with a picture address has that picture."""
+    """Check that every picture can be decoded, and that every user with a picture address has that picture."""
     names = dict(db.database.execute_sql("SELECT user_id, name FROM avatar ORDER BY user_id").fetchall())
 
     def errors() -> Iterator[str]:
@@ -72,7 +72,7 @@ def check_avatars(settings: Settings) -> Iterator[Finding]:
 
 
 def check_images(_: Settings) -> Iterator[Finding]:
-    """Checks that every picture of a message, every screenshot of feedback, and every thumbnail is a complete file."""
+    """Check that every picture of a message, every screenshot of feedback, and every thumbnail is a complete file."""
     remedy = "it is damaged: restore a backup, or"
 
     def errors() -> Iterator[str]:
@@ -98,7 +98,7 @@ def _is_complete(image: str) -> bool:
 
 
 def check_bot_pictures(settings: Settings) -> Iterator[Finding]:
-    """Checks that every cover and icon can be decoded, and that every bot with such an address has that picture."""
+    """Check that every cover and icon can be decoded, and that every bot with such an address has that picture."""
     rows = db.database.execute_sql("SELECT bot_id, kind, name FROM bot_picture ORDER BY id").fetchall()
     names = {(bot, kind): name for bot, kind, name in rows}
 
@@ -119,7 +119,7 @@ def check_bot_pictures(settings: Settings) -> Iterator[Finding]:
 
 
 def _is_missing(url: str, folder: str, name: str | None, settings: Settings) -> bool:
-    """Returns whether an address is one of this service and the stored picture has another name."""
+    """Return whether an address is one of this service and the stored picture has another name."""
     before, found, wanted = url.rpartition(folder)
     return bool(found) and before in ("", settings.public_url.rstrip("/")) and name != wanted
 
@@ -132,7 +132,7 @@ def _is_picture(image: str | None, shape: pictures.Shape) -> bool:
 
 
 def check_clock(_: Settings) -> Iterator[Finding]:
-    """Checks that the clock is not behind stored times; the service would continue from those until it catches up."""
+    """Check that the clock is not behind stored times; the service would continue from those until it catches up."""
     now = clock.host_time()
     if db.database.kind == "postgresql":  # then the clock of the server is used
         (now,) = db.database.execute_sql("SELECT (extract(epoch FROM now()) * 1000)::bigint").fetchone()
@@ -149,7 +149,7 @@ def check_clock(_: Settings) -> Iterator[Finding]:
 
 
 def check_audit(_: Settings) -> Iterator[Finding]:
-    """Checks that no entry of the audit log was altered."""
+    """Check that no entry of the audit log was altered."""
     try:
         head = AuditLog.verify()
     except BrokenChain as problem:
@@ -159,7 +159,7 @@ def check_audit(_: Settings) -> Iterator[Finding]:
 
 
 def check_derived(_: Settings) -> Iterator[Finding]:
-    """Checks derived values: totals of chat sessions, owners of messages, search texts and search indexes."""
+    """Check derived values: totals of chat sessions, owners of messages, search texts and search indexes."""
 
     def errors() -> Iterator[str]:
         shown = "SELECT count(*) FROM message WHERE chat_session_id = chat_session.id AND deleted_at IS NULL"
@@ -191,7 +191,7 @@ def check_derived(_: Settings) -> Iterator[Finding]:
 
 
 def _answer_errors() -> Iterator[str]:
-    """Yields an error for each canned answer whose words or index rows differ from its question."""
+    """Yield an error for each canned answer whose words or index rows differ from its question."""
     for id, rows in itertools.groupby(db.database.stream(INDEXED_ANSWERS), operator.itemgetter(0)):
         (_, is_indexed, bot_id, words, _, question), *indexed = rows
         if is_indexed:

@@ -17,7 +17,7 @@ MAX_DAMAGE = 1000  # lines of PRAGMA integrity_check
 
 
 def check_pages(settings: Settings) -> Iterator[Finding]:
-    """Checks every page of the file."""
+    """Check every page of the file."""
     if db.database.kind != "sqlite":
         return
     path = settings.data / db.FILE_NAME
@@ -31,7 +31,7 @@ def check_pages(settings: Settings) -> Iterator[Finding]:
 
 
 def check_journal(settings: Settings) -> Iterator[Finding]:
-    """Checks that the file is in WAL mode, in which readers and writers do not block each other."""
+    """Check that the file is in WAL mode, in which readers and writers do not block each other."""
     if db.database.kind != "sqlite":
         return
     path = settings.data / db.FILE_NAME
@@ -42,7 +42,7 @@ def check_journal(settings: Settings) -> Iterator[Finding]:
 
 
 def check_version(_: Settings) -> Iterator[Finding]:
-    """Checks that the schema is the one of this program."""
+    """Check that the schema is the one of this program."""
     version, expected = migrations.version(), len(migrations.STEPS)
     if version > expected:
         yield error("schema", f"schema {version} is newer than this program, which has {expected}: use a newer version")
@@ -53,7 +53,7 @@ def check_version(_: Settings) -> Iterator[Finding]:
 
 
 def check_tables(_: Settings) -> Iterator[Finding]:
-    """Checks that all tables, columns and indexes exist, and in SQLite that their SQL is that of the migrations."""
+    """Check that all tables, columns and indexes exist, and in SQLite that their SQL is that of the migrations."""
     actual = schema_objects()
     database, fresh = db.database.obj, db.InMemorySqlite()
     try:
@@ -78,7 +78,7 @@ def check_tables(_: Settings) -> Iterator[Finding]:
 
 
 def schema_objects() -> dict[str, str]:
-    """Returns the tables, columns, indexes and triggers of the open database with their SQL; empty if unknown."""
+    """Return the tables, columns, indexes and triggers of the open database with their SQL; empty if unknown."""
     found: dict[str, str] = {}
     sql: dict[str, str] = {}
     if db.database.kind == "sqlite":
@@ -92,7 +92,7 @@ def schema_objects() -> dict[str, str]:
 
 
 def check_references(_: Settings) -> Iterator[Finding]:
-    """Checks that every reference is to an existing row."""
+    """Check that every reference is to an existing row."""
 
     def missing() -> Iterator[str]:
         for table in TABLES:
@@ -110,7 +110,7 @@ def check_references(_: Settings) -> Iterator[Finding]:
 
 
 def check_server(settings: Settings) -> Iterator[Finding]:
-    """Checks the durability settings of PostgreSQL, its indexes, and the replica."""
+    """Check the durability settings of PostgreSQL, its indexes, and the replica."""
     if db.database.kind != "postgresql":
         return
     settings_of_server = dict(db.database.execute_sql("SELECT name, setting FROM pg_settings").fetchall())

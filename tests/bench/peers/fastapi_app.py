@@ -413,7 +413,7 @@ def columns(model: type[Base], shape: type[Out]) -> list[Any]:
 
 
 def page(found: Any, limit: int, **meta: int) -> dict[str, Any]:
-    """Returns the requested number of rows, of which one more was fetched."""
+    """Return the requested number of rows, of which one more was fetched."""
     cursor = found[limit - 1].id if len(found) > limit else None
     return {"data": found[:limit], "meta": {"next_cursor": cursor, "per_page": limit, **meta}}
 

@@ -395,7 +395,7 @@ def reach(request: Any, id: str) -> ChatSession:
 
 
 def page(found: Any, limit: int, **meta: int) -> dict[str, Any]:
-    """Returns the requested number of rows, of which one more was fetched."""
+    """Return the requested number of rows, of which one more was fetched."""
     rows = list(found[: limit + 1])
     cursor = rows[limit - 1].pk if len(rows) > limit else None
     return {"data": rows[:limit], "meta": {"next_cursor": cursor, "per_page": limit, **meta}}

@@ -95,7 +95,7 @@ COLLECTIONS: dict[str, tuple[dict[str, str], str, str | None, tuple[str, ...]]] 
 
 @contextmanager
 def serving(program: Path, folder: Path) -> Iterator[Server]:
-    """Runs PocketBase on a data folder."""
+    """Run PocketBase on a data folder."""
     hooks = folder / "hooks"
     hooks.mkdir(parents=True, exist_ok=True)
     (hooks / "durable.pb.js").write_text(DURABLE)
@@ -105,7 +105,7 @@ def serving(program: Path, folder: Path) -> Iterator[Server]:
 
 
 def create(program: Path, folder: Path) -> None:
-    """Creates the collections and the two users, through its commands and API."""
+    """Create the collections and the two users, through its commands and API."""
     folder.mkdir(parents=True)
     line = [program, "superuser", "upsert", *ADMIN.values(), "--dir", folder]
     subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
@@ -130,13 +130,13 @@ def create(program: Path, folder: Path) -> None:
 
 
 def identifier() -> dict[str, Any]:
-    """Returns the definition of an identifier that accepts those of the service."""
+    """Return the definition of an identifier that accepts those of the service."""
     form = {"min": 15, "max": 36, "pattern": "^[0-9A-Za-z-]+$", "autogeneratePattern": "[0-9A-Z]{26}"}
     return {"name": "id", "type": "text", "system": True, "primaryKey": True, "required": True, **form}
 
 
 def collection(name: str, made: dict[str, str]) -> dict[str, Any]:
-    """Returns the definition of a collection for its API."""
+    """Return the definition of a collection for its API."""
     kinds, reading, writing, indexes = COLLECTIONS[name]
     fields = [identifier()]
     for kind, names in kinds.items():
@@ -162,7 +162,7 @@ def collection(name: str, made: dict[str, str]) -> dict[str, Any]:
 
 
 def log_in(server: Server, collection: str, credentials: dict[str, str]) -> str:
-    """Returns a token."""
+    """Return a token."""
     return str(call(server, "POST", f"/api/collections/{collection}/auth-with-password", "", credentials)["token"])
 
 
@@ -178,7 +178,7 @@ def records(collection: str, query: str) -> list[tuple[str, str, Any]]:
 
 
 def requests(work: str) -> list[tuple[str, str, Any]]:
-    """Returns method, path and body of each request of an operation."""
+    """Return method, path and body of each request of an operation."""
     feed = f"filter=(app_id='{SHOP}')&sort=-is_featured,-rating,name,id&perPage=25&skipTotal=1"
     found_in = "||".join(f"{member}~'{RARE}'" for member in ("name", "tagline", "description"))
     talk = f"filter=(chat_session_id='{TALK}')&sort=id"
