@@ -1,5 +1,6 @@
 """The client of MCP servers: its requests, and what it does if a server does not follow the protocol."""
 
+import base64
 import dataclasses
 import json
 import re
@@ -19,7 +20,7 @@ from service.mcp_client.connection import (
 )
 from service.mcp_client.servers import servers_of
 from service.settings import Settings
-from tests.support.fake_ai import fake_server, hangs, resets, sends, writes
+from tests.support.fake_ai import Behaviour, fake_server, hangs, resets, sends, writes
 from tests.support.fake_mcp import FORECAST, SCHEMA, fake_mcp_server
 from tests.support.paths import ROOT
 
@@ -200,11 +201,11 @@ def test_redirect_is_not_followed(method, fake):
         assert elsewhere.requests == []
 
 
-@pytest.mark.parametrize("revision", connection.VERSIONS)
+@pytest.mark.parametrize("revision", connection.HANDSHAKE_VERSIONS)
 def test_server_chooses_the_revision_of_the_protocol(revision, fake):
     fake.results["initialize"]["protocolVersion"] = revision
     assert call(fake).text == "Sunny."
-    assert fake.requests[0].body["params"]["protocolVersion"] == connection.VERSIONS[0]
+    assert fake.requests[0].body["params"]["protocolVersion"] == connection.HANDSHAKE_VERSIONS[0]
     assert fake.requests[-2].headers["MCP-Protocol-Version"] == revision
 
 
@@ -215,21 +216,63 @@ def test_server_with_another_revision_of_the_protocol_is_an_error(revision, fake
         call(fake)
 
 
-@pytest.mark.parametrize("status", [200, 400, 404])
-@pytest.mark.parametrize("code", [-32601, -32022])
-def test_server_without_a_handshake_is_an_error_that_names_the_revisions(status, code, fake):
+def refuses(code: int, status: int, id: int) -> Behaviour:
+    """Refuse the request with an identifier."""
     error = {"code": code, "message": "secret", "data": {"supported": ["2026-07-28"]}}
-    fake.behaviours["initialize"] = sends({"jsonrpc": "2.0", "id": 1, "error": error}, status)
+    return sends({"jsonrpc": "2.0", "id": id, "error": error}, status)
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+@pytest.mark.parametrize("code", [-32601, -32602, -32020, -32022])
+def test_server_without_a_handshake_gets_the_revision_with_each_request(status, code, fake):
+    fake.behaviours["initialize"] = refuses(code, status, 1)
+    with connect(fake) as opened:
+        assert [tool.name for tool in opened.tools()] == ["forecast"]
+        assert opened.call("forecast", {"place": "Bern"}).text == "Sunny."
+    assert fake.methods == ["initialize", "tools/list", "tools/call"]
+    listed, called = fake.requests[1:]
+    assert called.body["params"] == {"name": "forecast", "arguments": {"place": "Bern"}, "_meta": connection.META}
+    for request in (listed, called):
+        assert request.body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+        assert request.headers["MCP-Protocol-Version"] == "2026-07-28"
+        assert request.headers["Mcp-Method"] == request.body["method"]
+    assert (called.headers["Mcp-Name"], "Mcp-Name" in listed.headers) == ("forecast", False)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_server_without_a_common_revision_is_an_error_that_names_them(status, fake):
+    fake.behaviours |= {"initialize": refuses(-32601, 404, 1), "tools/call": refuses(-32022, status, 2)}
     with pytest.raises(McpError, match=f"^{re.escape(NO_COMMON_VERSION)}$"):
         call(fake)
-    assert fake.methods == ["initialize"]
-    del fake.behaviours["initialize"]
-    fake.behaviours["tools/call"] = sends({"jsonrpc": "2.0", "id": 2, "error": error}, status)
-    with pytest.raises(McpError, match=f"^(error {code}|status {status})$"):
+
+
+def test_name_that_is_no_value_of_a_header_is_encoded(fake):
+    fake.behaviours["initialize"] = refuses(-32601, 404, 1)
+    with connect(fake) as opened:
+        for name in ("a b", "Wetter für morgen", "=?base64?YQ==?="):
+            opened.call(name, {})
+            sent = fake.requests[-1].headers["Mcp-Name"]
+            assert base64.b64decode(sent.removeprefix("=?base64?").removesuffix("?=")).decode() == name
+
+
+@pytest.mark.parametrize("has_handshake", [True, False])
+def test_tool_whose_arguments_are_repeated_in_headers_is_left_out(has_handshake, fake):
+    if not has_handshake:
+        fake.behaviours["initialize"] = refuses(-32601, 404, 1)
+    properties = {"region": {"type": "string", "x-mcp-header": "Region"}}
+    routed = {"name": "routed", "inputSchema": {"type": "object", "properties": properties}}
+    fake.results["tools/list"]["tools"].append(routed)
+    with connect(fake) as opened:
+        assert [tool.name for tool in opened.tools()] == ["forecast", "routed"][: 1 + has_handshake]
+
+
+def test_result_that_asks_for_more_is_an_error(fake):
+    fake.results["tools/call"] = {"resultType": "input_required", "inputRequests": {}}
+    with pytest.raises(McpError, match="^the server needs more than the request tools/call$"):
         call(fake)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"error": {"code": -32602}}', b"[" * 10_000])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"error": {"code": -32000}}', b"[" * 10_000])
 def test_other_refusal_of_the_handshake_is_an_error_with_its_status(body, fake):
     fake.behaviours["initialize"] = sends(body, 400)
     with pytest.raises(McpError, match="^status 400$"):

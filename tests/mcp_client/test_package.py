@@ -51,7 +51,7 @@ def serving(*, json: bool, stateless: bool):
 
 
 def test_server_without_a_common_revision_of_the_protocol_is_an_error(monkeypatch):
-    monkeypatch.setattr(connection, "VERSIONS", ("2024-10-07",))  # which the package does not speak
+    monkeypatch.setattr(connection, "HANDSHAKE_VERSIONS", ("2024-10-07",))  # which the package does not speak
     with serving(json=True, stateless=True) as url:
         (server,) = servers_of(dataclasses.replace(Settings(), mcp=(f"weather={url}",)))
         with pytest.raises(McpError, match=f"^{connection.NO_COMMON_VERSION}$"), Connection(server):
@@ -59,14 +59,23 @@ def test_server_without_a_common_revision_of_the_protocol_is_an_error(monkeypatc
 
 
 def test_package_speaks_revisions_of_the_client():
-    assert set(connection.VERSIONS) <= set(HANDSHAKE_PROTOCOL_VERSIONS)
+    assert set(connection.HANDSHAKE_VERSIONS) <= set(HANDSHAKE_PROTOCOL_VERSIONS)
+    assert connection.VERSION_WITHOUT_HANDSHAKE == LATEST_PROTOCOL_VERSION
     assert set(protocol.VERSIONS) <= set(SUPPORTED_PROTOCOL_VERSIONS)
     assert protocol.VERSIONS[-1] == LATEST_PROTOCOL_VERSION
 
 
+def refuse(self):
+    """Stand for the answer of a server without a handshake; that of the package speaks all revisions."""
+    raise connection._VersionRefused
+
+
 @pytest.mark.parametrize("json", [False, True], ids=["events", "json"])
 @pytest.mark.parametrize("stateless", [False, True], ids=["sessions", "stateless"])
-def test_tools_are_listed_and_called(json, stateless):
+@pytest.mark.parametrize("has_handshake", [True, False], ids=["handshake", "no handshake"])
+def test_tools_are_listed_and_called(json, stateless, has_handshake, monkeypatch):
+    if not has_handshake:
+        monkeypatch.setattr(Connection, "_shake_hands", refuse)
     with serving(json=json, stateless=stateless) as url:
         (server,) = servers_of(dataclasses.replace(Settings(), mcp=(f"weather={url}",)))
         with Connection(server) as connection:
