@@ -9,14 +9,17 @@ Private notes, deleted messages and read-once messages have no receipts. Users w
 
 from typing import Literal, NamedTuple
 
+import peewee
+
 from service import clock
-from service.db import Query, compiled, pad_values
+from service.db import Query, compiled, literal, pad_values
 from service.fields import Text
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.messages import BY_CUSTOMER, HAS_RECEIPTS, NEWEST_FIRST, PUBLIC, Message
 
 ReceiptStatus = Literal["delivered", "read"]
+SEARCHED = 100  # messages that are searched for one of the other side
 COLUMNS: dict[tuple[bool, ReceiptStatus], Text] = {
     (True, "delivered"): ChatSession.delivered_to_customer,
     (True, "read"): ChatSession.read_by_customer,
@@ -46,18 +49,27 @@ def give_of_bot(reply: Message) -> None:
 
 
 def _give(session_id: str, message_id: str, status: ReceiptStatus, *, is_customer: bool) -> None:
-    newest = _newest_of_other(session_id, message_id, is_customer=is_customer).value()
+    found = _newest_unread(session_id, message_id, is_customer=is_customer).row()
+    newest_of_other, newest, count = found or ("", "", 0)
+    # If so many messages are all of the same side, the position passes them, so that the next search is short.
+    newest = newest_of_other or (newest if count == SEARCHED else "")
     if newest:
         _advance(session_id, newest, clock.now(), newest, is_customer=is_customer, status=status).run()
 
 
 @compiled
-def _newest_of_other(session_id: str, message_id: str, *, is_customer: bool) -> Query:
-    """Select the newest message with receipts, up to one, of the side that `is_customer` is not; only unread ones."""
+def _newest_unread(session_id: str, message_id: str, *, is_customer: bool) -> Query:
+    """Select the newest message with receipts of the side that `is_customer` is not, and the newest of both sides.
+
+    Only unread messages up to one are searched, of these the newest SEARCHED; the third column is their number.
+    """
     read = ChatSession.select(COLUMNS[is_customer, "read"]).where(ChatSession.id == session_id)
-    found = Message.select(Message.id).where(Message.chat_session_id == session_id, PUBLIC, HAS_RECEIPTS)
-    found = found.where(Message.id <= message_id, Message.id > read)
-    return found.where(~BY_CUSTOMER if is_customer else BY_CUSTOMER).order_by(NEWEST_FIRST.sql()).limit(1)
+    is_of_other = HAS_RECEIPTS & (~BY_CUSTOMER if is_customer else BY_CUSTOMER)
+    unread = Message.select(Message.id, peewee.Case(None, [(is_of_other, Message.id)]).alias("of_other"))
+    unread = unread.where(Message.chat_session_id == session_id, PUBLIC, Message.id <= message_id, Message.id > read)
+    unread = unread.order_by(NEWEST_FIRST.sql()).limit(literal(SEARCHED))
+    columns = peewee.fn.max(unread.c.of_other), peewee.fn.max(unread.c.id), peewee.fn.count(unread.c.id)
+    return Message.select(*columns).from_(unread)
 
 
 @compiled

@@ -2,11 +2,13 @@
 
 import pytest
 
+from service import clock
 from service.models import Bot, ChatSession, Message
+from service.models.receipts import SEARCHED
 from tests.support.client import Client
 from tests.support.event_stream import Event, EventParser
 from tests.support.messages import edit, read, send, sent
-from tests.support.observe import at_once, statements
+from tests.support.observe import at_once, database_steps, statements
 
 pytestmark = pytest.mark.database
 
@@ -264,3 +266,28 @@ def test_receipts_of_both_sides_at_once_are_all_stored(alice: Client, agent: Cli
     sent(agent, session)
     at_once(2, lambda number: read((alice, agent)[number], session))
     assert statuses(alice, session) == ["read", "read"]
+
+
+def write_many(session: ChatSession, **columns: object) -> None:
+    """Store more messages than are searched for one of the other side."""
+    about = {"chat_session_id": session.id, "owner_id": session.user_id, "app_id": session.app_id, **columns}
+    for _ in range(SEARCHED + 10):
+        Message.create(id=clock.ulid(), **about)
+
+
+def test_reading_reaches_a_message_before_many_of_the_same_side(
+    alice: Client, agent: Client, session: ChatSession
+) -> None:
+    old = sent(agent, session)
+    write_many(session, sender_id=alice.user.id, sender_type="user")
+    assert status_of(agent, old) == "sent"
+    sent(alice, session)
+    assert status_of(agent, old) == "read"
+
+
+def test_cost_of_a_message_is_the_same_after_many_of_the_same_side(alice: Client, session: ChatSession) -> None:
+    sent(alice, session)
+    few = database_steps(lambda: sent(alice, session))
+    write_many(session, sender_id=alice.user.id, sender_type="user")
+    sent(alice, session)
+    assert database_steps(lambda: sent(alice, session)) < few * 1.2
