@@ -31,7 +31,7 @@ TASKS: Tasks = (
 
 @contextmanager
 def timer_thread(stop: threading.Event, tasks: Tasks) -> Iterator[None]:
-    """Run the thread until the end of the block, then waits for it for a short time."""
+    """Run the thread until the end of the block, then wait for it for a short time."""
     thread = threading.Thread(target=run, args=(stop, tasks), name="timer-0", daemon=True)
     thread.start()
     try:

@@ -242,7 +242,7 @@ def _records(spool: BinaryIO) -> Iterator[Record]:
 
 
 def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
-    """Write all records, then recomputes derived values. Reports the counts, or the first row that is not unique."""
+    """Write all records, then recompute derived values. Reports the counts, or the first row that is not unique."""
     pending: dict[str, list[list[SqlValue]]] = defaultdict(list)
     changed_sessions: set[str] = set()
     counts = Counter[str]()

@@ -225,7 +225,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 channel.handle_close()
 
     def _run_once(self, timeout: float) -> None:
-        """Run one iteration of the event loop; waits at most `timeout` seconds for events."""
+        """Run one iteration of the event loop, which waits at most `timeout` seconds for events."""
         with logs.handler.buffered():
             self.event_loop.refresh()
             self.event_loop.run_once(0.0 if self.ready else timeout)

@@ -125,7 +125,7 @@ class Read(NamedTuple):
 
 
 async def read_slowly(server: Served, path: str, token: str) -> Read:
-    """Send a request, and reads RATE bytes of the response per second."""
+    """Send a request, and read RATE bytes of the response per second."""
     reader, writer = await asyncio.open_connection(server.host, server.port, limit=128 * 1024)
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     writer.write(request.encode())

@@ -141,7 +141,7 @@ def resident(process: int) -> float:
 
 
 def run(quick: bool) -> Iterator[Figure]:
-    """Run ordinary clients alone, then beside hostile ones, then sends SIGTERM."""
+    """Run ordinary clients alone, then beside hostile ones, then send SIGTERM."""
     seconds = float(os.environ.get("TORTURE_SECONDS", 20 if quick else 1_800))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         data = Path(folder, "data")
