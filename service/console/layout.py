@@ -214,7 +214,7 @@ def _with_period(text: str) -> str:
 def form_handler(
     page: Callable[..., HtmlPage], query: type[Struct]
 ) -> Callable[[Callable[..., FormResult]], Callable[..., FormResult]]:
-    """Decorate the handler of a form: checks the CSRF token, and show errors on `page`.
+    """Decorate the handler of a form: check the CSRF token, and show errors on `page`.
 
     `page` is called with those arguments of the handler that it accepts, with `query` (an empty one if that of the
     handler has another type), and `failure`.

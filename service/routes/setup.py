@@ -46,7 +46,7 @@ def show_setup(query: SetupQuery, request_info: RequestInfo) -> HtmlPage:
 
 
 def shows_errors(handler: Callable[..., Redirect]) -> Callable[..., Redirect | HtmlPage]:
-    """Decorate the handler of the form: shows errors in its values on the page."""
+    """Decorate the handler of the form: show errors in its values on the page."""
 
     @functools.wraps(handler)
     def handle(body: SetupForm, request_info: RequestInfo) -> Redirect | HtmlPage:

@@ -395,8 +395,8 @@ class TestCannedAnswers:
             ("answer", " ", "Answer:"),
             ("answer", "x" * 10_001, "Answer:"),
             ("language", "english please", "Language:"),
-            ("buttons", "x" * 81, "Buttons: A label has 1 to 80 characters."),
-            ("buttons", "\r\n".join("abcdefghi"), "Buttons: At most eight are possible."),
+            ("buttons", "x" * 81, "Buttons: a label has 1 to 80 characters."),
+            ("buttons", "\r\n".join("abcdefghi"), "Buttons: at most eight are possible."),
         ],
     )
     def test_that_are_invalid_keep_the_input(

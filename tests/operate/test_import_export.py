@@ -46,6 +46,7 @@ from service.fields import (
     members,
 )
 from service.models import RECORDS, ChatSession, Message, Notification, User
+from service.models.actions import MAX_ACTIONS, Actions
 from service.models.data_shares import Tools
 from service.operate import import_export, import_lines
 from tests.support.client import Client
@@ -834,6 +835,9 @@ def test_no_progress_bar_if_the_size_is_unknown(tmp_path: Path) -> None:
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 INT64 = st.integers(LOW, HIGH)
+LINE = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20).map("{}.".format)
+PAYLOAD = st.none() | st.dictionaries(ANY_TEXT, st.booleans(), max_size=2)
+ACTION = st.fixed_dictionaries({"id": LINE, "label": LINE, "payload": PAYLOAD})
 JSON = st.recursive(
     st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
@@ -886,7 +890,8 @@ def values(column: Any, ids: dict[str, list[str]]) -> st.SearchStrategy[Any]:
     else:
         kinds = {Integers: st.lists(INT64), Strings: st.lists(ANY_TEXT), Document: st.dictionaries(ANY_TEXT, JSON)}
         tool = ANY_TEXT.filter(lambda text: text and text != "*")  # * is valid alone only
-        kinds |= {Tools: st.lists(tool, min_size=1, unique=True)}
+        actions = st.lists(ACTION, max_size=MAX_ACTIONS, unique_by=lambda action: str(action["id"]))
+        kinds |= {Tools: st.lists(tool, min_size=1, unique=True), Actions: actions}
         choices = st.sampled_from(SETTINGS) if column.name == "settings" else kinds[type(column)]
     return choices | st.none() if getattr(column, "null", False) else choices
 

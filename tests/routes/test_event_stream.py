@@ -215,7 +215,7 @@ def test_proxies_pass_events_on_at_once(server: Served, proxy: str) -> None:
         if proxy == "nginx":
             connection = stack.enter_context(cluster.nginx([server.port] * 3)).connect()
         else:
-            port = stack.enter_context(cluster.caddy(server.port))
+            port = stack.enter_context(cluster.caddy(server))
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
         with EventClient(connection, token) as stream:
             stream.next()

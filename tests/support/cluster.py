@@ -209,11 +209,11 @@ def pgbouncer(database: str, size: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def caddy(target: int) -> Iterator[int]:
-    """Run Caddy as docs/operating.md configures it, without TLS, for an instance on a port. Yields its own port."""
+def caddy(server: Served) -> Iterator[int]:
+    """Run Caddy as docs/operating.md configures it, without TLS. Yields its port."""
     program, port = find("caddy", "caddy"), postgres.free_port()
     configuration = code_block("", "reverse_proxy").replace("chat.example {", f"http://127.0.0.1:{port} {{")
-    configuration = configuration.replace("127.0.0.1:8080", f"127.0.0.1:{target}")
+    configuration = configuration.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
     with unprivileged_folder("caddy") as folder:
         (folder / "Caddyfile").write_text("{\n    admin off\n    auto_https off\n}\n" + configuration)
         with daemon(folder, program, "run", "--config", folder / "Caddyfile", port=port):

@@ -37,7 +37,7 @@ def test_staff_see_what_the_ai_used_in_this_month(visit: Callable[..., Visit]) -
     page.get_by_role("link", name="Use of the AI").click()
     expect(page.get_by_role("heading", name="Use of the AI")).to_be_visible()
     cells = page.get_by_role("row").nth(1).get_by_role("cell")
-    expect(cells).to_have_count(7)
+    expect(cells).to_have_count(8)
     expect(cells.nth(1)).to_have_text("1")
     expect(page.get_by_role("meter", name="Tokens left in this month")).to_have_attribute("max", "50")
     expect(page.get_by_text("No tokens are left in this month")).to_be_visible()

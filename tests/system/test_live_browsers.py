@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from tests.support import cluster, postgres, sample_data
 from tests.support.chromium import DARK, LIGHT, NARROW, WIDE, Visit, open_chat, type_until_shown, windows
 from tests.support.fake_ai import DONE, FakeServer, fake_server, piece, streams
-from tests.support.server_process import fill, serving
+from tests.support.server_process import Served, fill, serving
 
 pytestmark = [*cluster.MARKS, pytest.mark.database]
 
@@ -50,19 +50,19 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder, proxied = tmp_path_factory.mktemp("live"), {"CX_TRUSTED_PROXY": "127.0.0.1", "CX_ASSISTANT_URL": ai.url}
     with contextlib.ExitStack() as stack:
 
-        def start(data: Path, *flags: str) -> int:
-            return stack.enter_context(serving(data, "--workers", "2", *flags, **proxied)).port
+        def start(data: Path, *flags: str) -> Served:
+            return stack.enter_context(serving(data, "--workers", "2", *flags, **proxied))
 
         if "PostgreSQL" in request.param:
             database = request.getfixturevalue("database")
-            ports = [start(folder / str(number), "--database", database) for number in range(3)]
+            instances = [start(folder / str(number), "--database", database) for number in range(3)]
         else:
             fill(folder / "data", sample_data.records())
-            ports = [start(folder / "data")] * 3
+            instances = [start(folder / "data")] * 3
         if "Caddy" in request.param:
-            yield f"http://127.0.0.1:{stack.enter_context(cluster.caddy(ports[0]))}"
+            yield f"http://127.0.0.1:{stack.enter_context(cluster.caddy(instances[0]))}"
         else:
-            yield stack.enter_context(cluster.nginx(ports)).url
+            yield stack.enter_context(cluster.nginx([instance.port for instance in instances])).url
 
 
 @pytest.fixture
