@@ -41,4 +41,4 @@ def restore_clock() -> None:
         clock.advance_to((newest or 0) - ahead)
     newest = Message.select(peewee.fn.max(Message.id)).scalar()
     if newest and clock.ulid_time(newest) <= clock.now() + clock.DAY:
-        clock.advance_to(clock.ulid_time(newest))
+        clock.advance_to(clock.ulid_time(newest) + 1)  # in the same millisecond, a new ULID could sort before it
