@@ -47,7 +47,7 @@ EXCLUDED = {
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?:"
-    r"INFO cx\.requests [!-~]+ [!-~]* \d{3} \d+\.\dms \d+B \w+ [!-~]+ [!-~]+ [A-Za-z0-9._-]{1,64}"
+    r"INFO cx\.requests [!-~]+ [!-~]* \d{3} \d+\.\dms \d+B \w+(?::[\w/]+)? [!-~]+ [!-~]+ [A-Za-z0-9._-]{1,64}"
     r"|INFO cx\.pictures a picture could not be decoded: .*|INFO waitress Client disconnected while serving .*)"
 )
 SPECIAL = (
