@@ -32,7 +32,7 @@ CONTENT_TYPE = "image/webp"
 _REDUCED_SIDE = math.isqrt(MAX_PIXELS) // 2  # so that a JPEG that is not reduced has at most MAX_PIXELS
 _SIDEWAYS = (5, 6, 7, 8)  # the Exif orientations of pictures whose width and height are exchanged
 _BICUBIC_SUPPORT = 2  # pixels on each side, of the smaller picture
-_STRIP_PIXELS = 500_000  # 2 MiB
+_STRIP_PIXELS = 125_000  # 0.5 MiB
 _decoding = threading.BoundedSemaphore(2)
 _PLAIN_CHUNKS = {b"VP8X", b"ALPH", b"VP8 ", b"VP8L"}  # the chunks of a WebP with one picture and no metadata
 _QUALITIES = (85, 50)  # of WebP, from 0 to 100; a lower one if a picture is larger than PICTURE_BYTES
@@ -267,8 +267,12 @@ def _resizable(image: "Image") -> "Image":
 
 def _is_transparent(image: "Image") -> bool:
     """Return whether pixels may not be opaque; screenshots often have an alpha channel in which all are."""
-    if image.mode == "RGBA":
-        return image.getchannel("A").getextrema() != (255, 255)
+    if image.mode == "RGBA":  # in strips, so that no channel of the whole picture is in memory
+        rows = max(1, _STRIP_PIXELS // image.width)
+        strips = (
+            image.crop((0, top, image.width, min(top + rows, image.height))) for top in range(0, image.height, rows)
+        )
+        return any(strip.getchannel("A").getextrema() != (255, 255) for strip in strips)
     return image.mode in ("LA", "PA") or "transparency" in image.info
 
 
