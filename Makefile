@@ -36,8 +36,8 @@ test-all: lint build build-postgresql ## run every check, and every test on SQLi
 	$(PYTEST)
 	PYTHONUNBUFFERED=1 $(PYTEST) --postgresql # a variable that changes nothing
 
-everyday: $(VENV)/installed ## run the fast tests
-	$(PYTEST) -m "not slow and not extended"
+everyday: $(VENV)/installed ## run one case of each fast test
+	$(PYTEST) -m "not slow and not extended" --one-case
 
 torture: build ## test crashes, full disks, wrong clocks, load and hostile input; takes an hour
 	$(RUN) -m tests.torture $(PARTS)

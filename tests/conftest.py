@@ -25,6 +25,7 @@ from tests.support.passwords import PASSWORD_HASH
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--postgresql", action="store_true", help="run the tests on PostgreSQL, in place of SQLite")
+    parser.addoption("--one-case", action="store_true", help="run one case of each test that has several")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,9 +74,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Select the tests of a run on PostgreSQL: those with a database, except those in a browser.
 
     Pages in a browser depend on the responses alone, and these are tested on both databases.
+    With `--one-case`, the first case of each parametrized test is selected.
     """
+    selected = items
     if postgres.is_chosen():
-        selected = [item for item in items if uses_database(item) and "chromium" not in item.fixturenames]
+        selected = [item for item in selected if uses_database(item) and "chromium" not in item.fixturenames]
+    if config.getoption("--one-case"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(selected)}
+        selected = [item for item in selected if first[item.nodeid.partition("[")[0]] is item]
+    if len(selected) < len(items):
         config.hook.pytest_deselected(items=[*set(items).difference(selected)])
         items[:] = selected
 

@@ -561,6 +561,7 @@ class _Interrupted(Exception):
     """A simulated power failure."""
 
 
+@pytest.mark.slow
 def test_interrupted_migration_changes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     db.open_database(data, settings_at(data).database, create=True)
     execute = db.database.obj.execute_sql

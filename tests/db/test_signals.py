@@ -42,6 +42,7 @@ class TestMemory:
         assert shared.received(counts) == [str(number) for number in range(11, signals.ENTRIES + 10)]
         assert shared.received(counts) == []
 
+    @pytest.mark.slow
     def test_texts_are_never_torn(self):
         """A reader that is overtaken drops what was overwritten."""
         shared, counts, is_over = signals.SharedSignals(), [0], threading.Event()

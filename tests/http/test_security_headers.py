@@ -54,6 +54,7 @@ def responses(request: Request, sample_service: SampleService) -> Iterator[Reply
     yield sample_service.send(request, if_none_match="*")
 
 
+@pytest.mark.slow
 def test_every_response_of_every_operation_has_security_headers(sample_service: SampleService) -> None:
     seen = set()
     for request in sample_service.installation.requests():

@@ -574,6 +574,7 @@ def test_passwords_are_hashed_at_the_same_time_and_stored_in_the_order_of_the_fi
     assert one("user")["password_hash"] == "hash of second"
 
 
+@pytest.mark.slow
 def test_line_is_read_quickly_only_with_the_same_result(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def result(raw: bytes) -> Any:
         try:

@@ -202,6 +202,7 @@ class TestTheMeasurement:
 
 
 class TestASmallHost:
+    @pytest.mark.slow
     def test_has_one_core_and_little_memory(self) -> None:
         code = "import os, sys; print(len(os.sched_getaffinity(0)), flush=True); held = bytes([1]) * int(sys.argv[1])"
         with small.limits() as limited:

@@ -202,6 +202,7 @@ class TestThePage:
             tests = row[-1].split(", ")
             assert all(re.fullmatch(r"`tests/(\w+/)?test_\w+\.py(::\w+)*`", test) for test in tests), row
 
+    @pytest.mark.slow
     def test_names_tests_that_exist(self):
         named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::([\w:]+))?`", TEXT))
         assert len(named) > 60

@@ -40,6 +40,7 @@ def test_every_language_has_a_catalogue() -> None:
     assert set(FORMATS) == set(translation.LANGUAGES)
 
 
+@pytest.mark.slow
 def test_catalogues_have_exactly_the_texts_of_the_source(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in translation.FOLDER.glob("*.po")}
     try:

@@ -753,6 +753,7 @@ class TestGrantsForOneConversation:
 
 
 class TestALongHistory:
+    @pytest.mark.slow
     @pytest.mark.sqlite_only
     def test_does_not_slow_down_a_check(self, alice, session):
         def cost() -> int:
