@@ -12,6 +12,7 @@ import pytest
 import app
 from service import clock, db
 from service.auth import tokens
+from service.db.write_lock import write_lock
 from service.fields import as_bytes, compact_json
 from service.models import TABLES, App, Bot, ChatSession, Message, User
 from service.models.recompute import recompute
@@ -42,6 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     server = postgres.running(**postgres.QUICK)
     os.environ[postgres.SERVER] = server.__enter__().url
     config.add_cleanup(lambda: server.__exit__(None, None, None))
+
+
+def pytest_unconfigure() -> None:
+    write_lock.close()
 
 
 @pytest.fixture

@@ -54,5 +54,10 @@ class WriteLock:
             with contextlib.suppress(BlockingIOError):  # the socket is full of tokens
                 self._sender.send(b".", socket.MSG_DONTWAIT)
 
+    def close(self) -> None:
+        """Close the sockets. Only tests do: a service keeps the lock until the process ends."""
+        self._sender.close()
+        self._receiver.close()
+
 
 write_lock = WriteLock()
