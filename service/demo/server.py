@@ -1,7 +1,5 @@
 """The server of the demo, a process of its own: the MCP server with the demo's tools, and the canned assistant.
 
-python -m service.demo.server DESCRIPTOR    serves on the listening socket, until the end of standard input
-
 It speaks the Model Context Protocol at `/mcp` (streamable HTTP, without sessions and streams), and answers chat
 completions at `/v1/chat/completions`. It reads and writes no files, and connects to nothing.
 """
@@ -9,7 +7,6 @@ completions at `/v1/chat/completions`. It reads and writes no files, and connect
 import json
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -163,14 +160,3 @@ class Server(ThreadingHTTPServer):
         """Ignore closed connections; report other errors."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
-
-
-def main() -> None:
-    """Serve until the end of standard input, a pipe that ends with the service however that ends."""
-    server = Server(socket.socket(fileno=int(sys.argv[1])))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    sys.stdin.buffer.read()
-
-
-if __name__ == "__main__":
-    main()
