@@ -26,7 +26,7 @@ from service import db
 from service.db import Query, Row
 from service.errors import BadRequest
 from service.fields import Column, SqlValue, primary_key
-from service.models import RECORDS, AuditLog, Avatar, Bot, FeedbackScreenshot, Message, User
+from service.models import RECORDS, AuditLog, Avatar, Bot, ChatSession, FeedbackScreenshot, Message, User
 from service.models.audit_log import OPERATOR
 from service.models.ratings import recompute_ratings
 from service.models.recompute import recompute, sessions_of
@@ -34,6 +34,8 @@ from service.operate import import_lines
 
 MAX_ERRORS = 20
 BATCH_SIZE = 500  # rows
+SESSION = "chat_session"
+FROM_SESSION = {"owner_id": "user_id", "app_id": "app_id", "conversation_id": "conversation_id"}
 LINES_AHEAD = 16  # lines that are read before the next is written, so that several passwords are hashed at a time
 
 _IDENTIFIER = re.compile(rb'"id"\s*:\s*"([0-9A-Za-z-]{26,36})"')
@@ -246,25 +248,34 @@ def _write(spool: BinaryIO, report: Report, progress: Progress) -> None:
     pending: dict[str, list[list[SqlValue]]] = defaultdict(list)
     changed_sessions: set[str] = set()
     counts = Counter[str]()
-    _release_unique_values(spool)
+    unwritten_sessions = _prepare(spool)
+
+    def insert(kind: str) -> None:
+        nonlocal changed_sessions
+        if RECORDS[kind] is Message:
+            insert(SESSION)
+            _complete_messages(pending[kind], unwritten_sessions)
+        changed_sessions |= _insert(kind, pending[kind])
+        if kind == SESSION:
+            unwritten_sessions.subtract(row[0] for row in pending[kind])
+        pending[kind].clear()
+
     for record in _records(spool):
         progress(record.size)
         counts[record.kind] += 1
         rows, unique = pending[record.kind], _unique_of(record.kind)
         if len(rows) == BATCH_SIZE or any(record.row[index] is not None for index, _ in unique):
-            changed_sessions |= _insert(record.kind, rows)
-            rows.clear()
+            insert(record.kind)
         rows.append(record.row)
         if any(record.row[index] is not None for index, _ in unique):  # alone, so that an error names its line
             try:
-                changed_sessions |= _insert(record.kind, rows)
-                rows.clear()
+                insert(record.kind)
             except peewee.IntegrityError:
                 error = f"$.{record.kind}.{unique[0][1].name}: another {record.kind} has this value"
                 report.add(record.number, f"{record.location}: {error}")
                 return
-    for kind, rows in pending.items():
-        changed_sessions |= _insert(kind, rows)
+    for kind in list(pending):
+        insert(kind)
     recompute(changed_sessions)
     Avatar.recompute()
     Bot.recompute_pictures()
@@ -282,16 +293,47 @@ def _unique_of(kind: str) -> list[tuple[int, Column]]:
     return [(index, column) for index, column in enumerate(RECORDS[kind]._meta.sorted_fields) if column.name in unique]
 
 
-def _release_unique_values(spool: BinaryIO) -> None:
-    """Clear the unique values of the rows that will be replaced, so that two rows may exchange theirs."""
+def _prepare(spool: BinaryIO) -> Counter[str]:
+    """Clear the unique values of the rows that will be replaced, so that two rows may exchange theirs.
+
+    Returns the number of records of each chat session.
+    """
     pending: dict[str, list[SqlValue]] = defaultdict(list)
+    sessions = Counter[str]()
     for record in _records(spool):
+        if record.kind == SESSION:
+            sessions[record.row[0]] += 1
         if _unique_of(record.kind):
             pending[record.kind].append(record.row[0])
             if len(pending[record.kind]) == BATCH_SIZE:
                 _release(record.kind, pending.pop(record.kind))
     for kind, identifiers in pending.items():
         _release(kind, identifiers)
+    return sessions
+
+
+def _complete_messages(rows: list[list[SqlValue]], unwritten_sessions: Counter[str]) -> None:
+    """Fill in the columns of messages that come from their chat sessions.
+
+    `recompute` does so at the end, but rows that grow then leave pages half empty. It remains for the messages of
+    sessions that an import has not written yet, or will write again.
+    """
+    names = [column.name for column in Message._meta.sorted_fields]
+    session, *positions = map(names.index, ("chat_session_id", *FROM_SESSION))
+    identifiers = [id for id in {row[session] for row in rows} if not unwritten_sessions[id]]
+    if not identifiers:
+        return
+    found = {id: values for id, *values in _sessions(*db.pad_values(identifiers)).rows()}
+    for row in rows:
+        for position, value in zip(positions, found.get(row[session], ()), strict=False):
+            row[position] = row[position] or value
+
+
+@db.compiled
+def _sessions(*identifiers: str) -> Query:
+    columns = [getattr(ChatSession, name) for name in FROM_SESSION.values()]
+    found: Query = ChatSession.select(ChatSession.id, *columns).where(ChatSession.id.in_(identifiers))
+    return found
 
 
 def _release(kind: str, identifiers: list[SqlValue]) -> None:

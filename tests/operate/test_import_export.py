@@ -505,6 +505,32 @@ def test_missing_id_is_generated_and_missing_members_have_defaults(import_record
     assert clock.timestamp(clock.ulid_time(imported["id"])) <= imported["created_at"] == imported["updated_at"]
 
 
+def test_message_is_written_with_the_columns_of_its_session(
+    import_records: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_export, "recompute", lambda sessions: None)
+    monkeypatch.setattr(import_export, "BATCH_SIZE", 1)
+    *others, session = chat(0)
+    later = {"chat_session": {**session["chat_session"], "id": OTHER}}
+    messages = message(), message(), message(chat_session_id=OTHER), message(chat_session_id=OTHER)
+    assert import_records(*others, session, *messages, later) == []
+    for imported in Message.select():
+        session = ChatSession.get_by_id(imported.chat_session_id)
+        columns = imported.owner_id, imported.app_id, imported.conversation_id
+        expected = session.user_id, session.app_id, session.conversation_id
+        assert columns in ([expected] if session.id == SESSION else [expected, (None, None, None)])
+
+
+def test_message_has_the_conversation_of_the_last_line_of_its_session(
+    import_records: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_export, "BATCH_SIZE", 1)
+    *others, session = chat(0)
+    again = {"chat_session": {**session["chat_session"], "conversation_id": OTHER}}
+    assert import_records(*others, session, message(), message(), again) == []
+    assert {row["conversation_id"] for row in stored("message")} == {OTHER}
+
+
 @pytest.mark.parametrize("name", ["sender_id", "identity_id"])
 def test_sender_uuid_is_stored_in_lower_case(name: str, import_records: Callable[..., list[str]]) -> None:
     given = ["ABCDEF00-0000-4000-8000-00000000000A", "Crm-User-7", "ABCDEF00", "", None]
