@@ -422,8 +422,8 @@ def _remove_traces(id: str, now: int) -> list[Query]:
     return trace_removals(Message.id == id, now)
 
 
-Message.add_index(Message.chat_session_id, Message.id, name="message_shown", where=NOT_DELETED)
-Message.add_index(Message.chat_session_id, Message.id, name="message_public", where=PUBLIC)
+# For staff and customers: entries of private notes are skipped without reading their rows.
+Message.add_index(Message.chat_session_id, Message.id, Message.is_private, name="message_shown", where=NOT_DELETED)
 _pins = Message.pinned_at.is_null(False)
 Message.add_index(Message.chat_session_id, Message.pinned_at, name="message_pinned", where=_pins)
 Message.add_index(Message.reply_to_message_id, name="message_reply", where=Message.reply_to_message_id.is_null(False))

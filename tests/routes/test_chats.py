@@ -498,9 +498,9 @@ def test_deletions_during_a_walk_skip_no_other_message(alice, session, direction
 # What a page costs
 
 
-@pytest.mark.parametrize(("who", "index"), [("alice", "message_public"), ("agent", "message_shown")])
+@pytest.mark.parametrize("who", ["alice", "agent"])
 @both_directions
-def test_a_page_uses_its_index_only(who, index, direction, request, session):
+def test_a_page_uses_its_index_only(who, direction, request, session):
     client, said = request.getfixturevalue(who), fill(session, 20)
     for query in (f"direction={direction}", f"direction={direction}&cursor={said[9]}"):
         with statements() as executed:
@@ -508,7 +508,7 @@ def test_a_page_uses_its_index_only(who, index, direction, request, session):
         reading = [(sql, values) for sql, values in executed if '"message"' in sql]
         assert len(reading) == 1, "a page costs one statement on the messages"
         plan = query_plan(*reading[0])
-        assert plan.ranges.count(index) == 1, plan
+        assert plan.ranges.count("message_shown") == 1, plan
         assert (plan.scans, plan.sorts) == ([], False), plan
 
 

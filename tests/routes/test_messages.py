@@ -640,12 +640,12 @@ def test_unread_count_uses_an_index_range(alice, bob, agent, session, other_shop
         f"REINDEX {'TABLE ' if is_chosen() else ''}message"
     )  # removes dead entries of earlier tests
     db.database.execute_sql("ANALYZE")
-    for client, index in ((alice, "message_public"), (agent, "message_shown")):
+    for client in (alice, agent):
         with statements() as seen:
             client.get("/chats")
         ((sql, values),) = [statement for statement in seen if "read_marker" in statement[0]]
         plan = query_plan(sql, values)
-        assert plan.ranges.count(index) == 2 and "message_sender" in plan.ranges, (
+        assert plan.ranges.count("message_shown") == 2 and "message_sender" in plan.ranges, (
             plan
         )  # for the unread count and the last message
         assert not [scan for scan in plan.scans if not re.fullmatch("SCAN (unread|read)", scan)], plan

@@ -29,8 +29,8 @@ def crowded(shop, bob, alice, session):
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize(("name", "index"), [("alice", "message_public"), ("agent", "message_shown")])
-def test_page_of_messages_reads_one_index_range(request, crowded, name, index, direction):
+@pytest.mark.parametrize("name", ["alice", "agent"])
+def test_page_of_messages_reads_one_index_range(request, crowded, name, direction):
     client = request.getfixturevalue(name)
     path = f"/chats/{crowded.id}/messages?limit=25&direction={direction}"
     cursor = client.get(path).meta["next_cursor"]
@@ -39,4 +39,4 @@ def test_page_of_messages_reads_one_index_range(request, crowded, name, index, d
             assert len(client.get(path + query).data) == 25
         (page,) = filter(reads_a_page, seen)
         plan = query_plan(*page)
-        assert (plan.ranges, plan.scans, plan.sorts) == ([index], [], False), plan
+        assert (plan.ranges, plan.scans, plan.sorts) == (["message_shown"], [], False), plan

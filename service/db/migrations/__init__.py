@@ -44,6 +44,7 @@ from service.db.migrations import (
     step_34,
     step_35,
     step_36,
+    step_37,
 )
 
 # SQL, a function where SQL is not enough, or a mapping from the engines to their own.
@@ -86,6 +87,7 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_34.STATEMENTS,
     step_35.STATEMENTS,
     step_36.STATEMENTS,
+    step_37.STATEMENTS,
 )
 
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist

@@ -1,0 +1,13 @@
+"""Step 37: smaller messages: one index of the messages of a session."""
+
+NULLS_FIRST = {"sqlite": "", "postgresql": " NULLS FIRST"}  # see step 1
+
+STATEMENTS: tuple[str | dict[str, str], ...] = (
+    "DROP INDEX message_public",
+    "DROP INDEX message_shown",
+    {
+        kind: f"""CREATE INDEX message_shown ON message (chat_session_id, id{nulls}, is_private)
+            WHERE (deleted_at IS NULL)"""
+        for kind, nulls in NULLS_FIRST.items()
+    },
+)
