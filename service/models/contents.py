@@ -1,16 +1,19 @@
 """The contents of a message as stored: JSON arrays of the bytes of a JSON text, `[]` if unset."""
 
 import json
+import string
 
 import msgspec
 
 from service.errors import InvalidBody
 from service.fields import as_bytes, compact_json
 from service.types import JsonObject, JsonValue
+from service.validators import fold
 
 TRANSLATIONS = ("translations", "staff_translations")
 CONTENTS = ("content", "original_content", *TRANSLATIONS, "reply_snapshot", "action_payload")
 EMPTY = "[]"
+ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 IMAGE = "image"  # the `content_type` of messages with pictures
 
 
@@ -24,6 +27,17 @@ def text_in(content: str) -> str:
 def clean(text: str) -> str:
     """Return a text without characters that databases and UTF-8 do not have."""
     return text.encode(errors="replace").decode().replace("\0", "")
+
+
+def search_text_of(text: str) -> str:
+    """Return the text that is searched, folded; empty if SQL's lower(), which changes only ASCII letters, gives it."""
+    folded = fold(text)
+    return "" if folded == searched_text(text, "") else folded
+
+
+def searched_text(text: str, search_text: str) -> str:
+    """Return the text that a search compares, from two columns of a message."""
+    return search_text or text.translate(ASCII_LOWER)
 
 
 def with_images(content: str, images: list[JsonObject]) -> str:

@@ -28,7 +28,16 @@ from service.fields import (
 )
 from service.models.callers import Caller
 from service.models.chats import ChatSession
-from service.models.contents import CONTENTS, EMPTY, IMAGE, TRANSLATIONS, images_in, text_in, with_images
+from service.models.contents import (
+    CONTENTS,
+    EMPTY,
+    IMAGE,
+    TRANSLATIONS,
+    images_in,
+    search_text_of,
+    text_in,
+    with_images,
+)
 from service.models.message_images import MessageImage
 from service.models.notifications import Notification
 from service.models.reply_queue import PendingReply
@@ -94,7 +103,7 @@ class Message(Table):
     hidden_at = Timestamp(null=True, visibility=EXPORT_ONLY)  # since then visible to staff only; sets `is_private`
     client_message_id = Text(255, null=True, default=None, visibility=INTERNAL)  # repeated sends have the same
     plain_text = Text(visibility=INTERNAL)  # the text in `content`
-    search_text = Text(visibility=INTERNAL)  # `plain_text`, folded
+    search_text = Text(visibility=INTERNAL)  # see `search_text_of`
     owner_id = Identifier(null=True, visibility=INTERNAL)  # the customer of the session; with `app_id`, for search
     app_id = Identifier(null=True, visibility=INTERNAL)
 
@@ -111,7 +120,7 @@ class Message(Table):
             sealed = msgspec.json.decode(given["content"]) if "content" in given else more["content"]
             more |= {"sealed_content": sealed, **dict.fromkeys(("content", "original_content", *TRANSLATIONS))}
         elif not given.get("gdpr_purged") and not given.get("gdpr_purged_at"):
-            more |= {"plain_text": text, "search_text": validators.fold(text)}
+            more |= {"plain_text": text, "search_text": search_text_of(text)}
         try:
             if "id" in given:
                 time = clock.timestamp(clock.ulid_time(given["id"]))
@@ -125,7 +134,7 @@ class Message(Table):
 
     def save(self, force_insert: bool = False, only: Sequence[peewee.Field] | None = None) -> int:
         self.plain_text = "" if self.gdpr_purged_at else text_in(self.content)
-        self.search_text = validators.fold(self.plain_text)
+        self.search_text = search_text_of(self.plain_text)
         return super().save(force_insert, only)
 
     @classmethod
@@ -183,7 +192,7 @@ class Message(Table):
                 contents = {"content": content, "original_content": original, **dict.fromkeys(TRANSLATIONS, EMPTY)}
                 if before.pinned_at:
                     before.require_pin_space(**contents)
-                texts = {"plain_text": text, "search_text": validators.fold(text)}
+                texts = {"plain_text": text, "search_text": search_text_of(text)}
                 Message.update(edited_at=now, updated_at=now, **contents, **texts).where(own).execute()
                 after = Message.get(own)
                 ChatSession.mark_changed(after.chat_session_id, is_private=after.is_private)
@@ -360,6 +369,8 @@ def preview(text: str, content_type: str) -> str:
     return text[:PREVIEW_LENGTH] or ("Photo" if content_type == IMAGE else "")
 
 
+# As `searched_text`: PostgreSQL's lower() changes only ASCII letters in a column with the collation C.
+SEARCHED = peewee.Case(Message.search_text, [("", peewee.fn.lower(Message.plain_text))], Message.search_text)
 NOT_DELETED = Message.deleted_at.is_null()
 PUBLIC = NOT_DELETED & ~Message.is_private
 BY_CUSTOMER = Message.sender_type == "user"

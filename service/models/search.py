@@ -16,7 +16,7 @@ from service.db import (
 from service.fields import SqlValue
 from service.models.callers import Caller
 from service.models.inbox import merge, nth
-from service.models.messages import NOT_DELETED, PUBLIC, Message, with_receipts
+from service.models.messages import NOT_DELETED, PUBLIC, SEARCHED, Message, with_receipts
 from service.models.visibility import Scope, scope_condition, scopes_of
 
 SEARCH_DEPTH = 20_000  # messages read for one page: 50 ms on a slow machine
@@ -49,7 +49,7 @@ def _nth(*bounds: SqlValue, scope: Scope, nulls: bool, depth: int) -> Query:
 
 @compiled
 def _matches(pattern: str, bottom: str, limit: int, *bounds: SqlValue, scope: Scope, nulls: bool) -> Query:
-    found = _older(*bounds, scope=scope).where(Message.id >= bottom, contains(Message.search_text, pattern))
+    found = _older(*bounds, scope=scope).where(Message.id >= bottom, contains(SEARCHED, pattern))
     return found.order_by(Order(Message.id, True, explicit_nulls=nulls).sql()).limit(limit)
 
 

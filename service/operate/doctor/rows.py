@@ -20,7 +20,7 @@ from service.models.audit_log import BrokenChain
 from service.models.avatars import FOLDER
 from service.models.bots import SEARCH_COLUMNS, search_text_of
 from service.models.canned_answers import words_in
-from service.models.contents import text_in
+from service.models.contents import searched_text, text_in
 from service.models.stored_pictures import NAME
 from service.operate.doctor.findings import Finding, error, errors_or_ok, ok, warning
 from service.settings import Settings
@@ -173,9 +173,9 @@ def check_derived(_: Settings) -> Iterator[Finding]:
         for (id,) in db.database.stream(owners):
             yield f"message {id}: its owner or app differs from its chat session: {ADVICE}"
         texts = "SELECT id, content, gdpr_purged_at, plain_text, search_text FROM message ORDER BY id"
-        for id, content, purged, *stored in db.database.stream(texts):
+        for id, content, purged, plain_text, search_text in db.database.stream(texts):
             text = "" if purged else text_in(content)
-            if stored != [text, fold(text)]:
+            if plain_text != text or searched_text(text, search_text) != fold(text):
                 yield f"message {id}: its search text differs from its content: {ADVICE}"
         for id, search_text, *texts in db.database.stream(
             f"SELECT id, search_text, {', '.join(SEARCH_COLUMNS)} FROM bot"
