@@ -7,6 +7,7 @@ from the declaration. Only this module and `service.db` contain SQL and types th
 import json
 import math
 import sys
+import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -150,6 +151,22 @@ class Identifier(Column):
 
     def to_stored(self, value: SqlValue) -> SqlValue:
         return None if value is None else clock.read_uuid(value)
+
+
+class ShortIdentifier(Identifier):
+    """A UUID that is never rendered. SQLite stores its 16 bytes, PostgreSQL the text, as in earlier versions."""
+
+    field_type = "SHORT_UUID"
+
+    def adapt(self, value: SqlValue) -> SqlValue:
+        return bytes.fromhex(value.replace("-", "")) if _is_sqlite(self) else value
+
+    def python_value(self, value: SqlValue) -> SqlValue:
+        return str(uuid.UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else value
+
+    def of_identifier(self, column: Column) -> SqlValue:
+        """Return SQL for the stored form of an identifier in another column."""
+        return peewee.fn.unhex(column, peewee.SQL("'-'")) if _is_sqlite(self) else column
 
 
 class UlidIdentifier(Column):
@@ -335,6 +352,10 @@ def as_bytes(value: JsonValue) -> list[int]:
             raise ValueError("expected signed 64-bit integers")
         return value
     return list(compact_json(value).encode())
+
+
+def _is_sqlite(column: Column) -> bool:
+    return bool(column.model._meta.database.obj.kind == "sqlite")
 
 
 def primary_key(model: type[peewee.Model]) -> Column:

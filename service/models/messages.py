@@ -16,6 +16,7 @@ from service.fields import (
     Identifier,
     JsonAsBytes,
     OptionalText,
+    ShortIdentifier,
     SqlValue,
     Text,
     Timestamp,
@@ -104,8 +105,8 @@ class Message(Table):
     client_message_id = Text(255, null=True, default=None, visibility=INTERNAL)  # repeated sends have the same
     plain_text = Text(visibility=INTERNAL)  # the text in `content`
     search_text = Text(visibility=INTERNAL)  # see `search_text_of`
-    owner_id = Identifier(null=True, visibility=INTERNAL)  # the customer of the session; with `app_id`, for search
-    app_id = Identifier(null=True, visibility=INTERNAL)
+    owner_id = ShortIdentifier(null=True, visibility=INTERNAL)  # the customer of the session; with `app_id`, for search
+    app_id = ShortIdentifier(null=True, visibility=INTERNAL)
 
     also_accepts: ClassVar[dict[str, WireType]] = {"text": str}
 

@@ -6,7 +6,7 @@ import peewee
 
 from service import clock
 from service.db import Order, Query, Table, compiled, literal, pad_values
-from service.fields import Column
+from service.fields import SqlValue
 from service.models.assignments import valid_assignee
 from service.models.chats import ChatSession
 from service.models.contents import EMPTY
@@ -55,10 +55,12 @@ def _recompute(now: int, timestamp: str, *ids: str) -> list[Query]:
     sessions = ids or ChatSession.select(ChatSession.id)
     inside = Message.chat_session_id.in_(sessions)
 
-    def of_session(column: Column) -> Query:
-        return ChatSession.select(column).where(ChatSession.id == Message.chat_session_id)
+    def of_session(value: SqlValue) -> Query:
+        return ChatSession.select(value).where(ChatSession.id == Message.chat_session_id)
 
-    owner, app, conversation = map(of_session, (ChatSession.user_id, ChatSession.app_id, ChatSession.conversation_id))
+    owner = of_session(Message.owner_id.of_identifier(ChatSession.user_id))
+    app = of_session(Message.app_id.of_identifier(ChatSession.app_id))
+    conversation = of_session(ChatSession.conversation_id)
     moved = Message.owner_id.is_null() | (Message.owner_id != owner) | (Message.app_id != app)
     own = (Message.chat_session_id == ChatSession.id) & Message.deleted_at.is_null()
     shown = Message.select(peewee.fn.count(Message.id)).where(own)
@@ -72,7 +74,8 @@ def _recompute(now: int, timestamp: str, *ids: str) -> list[Query]:
     }
     # Private notes are for staff: no other user is notified of one, and no public reply quotes one.
     notes, note = Message.select(Message.id).where(inside, Message.is_private), Message.alias("note")
-    app_of_note = note.select(note.app_id).where(note.id == Notification.message_id)
+    app_of_note = ChatSession.select(ChatSession.app_id).join(note, on=(note.chat_session_id == ChatSession.id))
+    app_of_note = app_of_note.where(note.id == Notification.message_id)
     staff = User.select(User.id).where(User.staff_of(app_of_note))
     leaked = Notification.message_id.in_(notes) & Notification.user_id.not_in(staff)
     quoted = Message.alias("quoted")

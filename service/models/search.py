@@ -29,7 +29,7 @@ def search(caller: Caller, text: str, after: Position, limit: int) -> Page[Messa
     from there.
     """
     pattern, nulls = search_pattern(validators.fold(text.strip())), caller.role != "admin"
-    bounds = (caller.id, caller.app_id, *after.key)
+    bounds = (Message.owner_id.db_value(caller.id), Message.app_id.db_value(caller.app_id), *after.key)
     with snapshot():
         scopes = scopes_of(caller)
         bottom = max(_nth(*bounds, scope=scope, nulls=nulls, depth=SEARCH_DEPTH).value() or "" for scope in scopes)
@@ -53,7 +53,7 @@ def _matches(pattern: str, bottom: str, limit: int, *bounds: SqlValue, scope: Sc
     return found.order_by(Order(Message.id, True, explicit_nulls=nulls).sql()).limit(limit)
 
 
-def _older(user_id: str, caller_app_id: str | None, *before: str, scope: Scope) -> Query:
+def _older(user_id: SqlValue, caller_app_id: SqlValue, *before: str, scope: Scope) -> Query:
     """Select the messages of a scope, older than `before` if given."""
     own = (Message.owner_id == user_id) & PUBLIC
     found = Message.select(Message.id).where(scope_condition(scope, own, Message.app_id, caller_app_id, NOT_DELETED))

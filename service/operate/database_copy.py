@@ -14,7 +14,7 @@ import peewee
 from service import db
 from service.db import Table, migrations
 from service.db.engine import Engine, exceptions, reason
-from service.fields import Column, SqlValue, WireType
+from service.fields import Column, ShortIdentifier, SqlValue, WireType
 from service.models import TABLES, ClockState, SigningKey
 
 Row = tuple[SqlValue, ...]
@@ -23,6 +23,7 @@ Progress = Callable[[int], None]
 # By column type: the SQL that reads a value, so that both kinds of database return the same, and the allowed values.
 COLUMN_TYPES: dict[str, tuple[str, WireType]] = {
     "TEXT": ("{}", str),
+    "SHORT_UUID": ("{}", str),
     "BIGINT": ("{}", int),
     "BOOL": ("CAST({} AS INTEGER)", Literal[0, 1]),
     "REAL": ("{} + 0.0", float),  # SQLite stores no negative zero
@@ -104,6 +105,7 @@ def _copy_table(source: Engine, target: Engine, table: type[Table], progress: Pr
     rows = digest.update(_rows(source, table))
     if target.kind == "postgresql":
         rows = _without_nul(table, rows)
+    rows = _with_short_identifiers(table, rows, ShortIdentifier.db_value)
     target.bulk_insert(_name(table), [column.sql for column in table._meta.sorted_fields], rows)
     return digest
 
@@ -130,13 +132,37 @@ def _rows(database: Engine, table: type[Table]) -> Iterator[Row]:
     row: Row = ()
     try:
         with exceptions:
-            for row in database.stream(f"SELECT {selected} FROM {_name(table)} ORDER BY {order}"):
+            stored = database.stream(f"SELECT {selected} FROM {_name(table)} ORDER BY {order}")
+            for row in _with_short_identifiers(table, stored, ShortIdentifier.python_value):
                 yield decoder.decode(msgspec.msgpack.encode(row))
     except msgspec.ValidationError as error:
         message, _, index = str(error).rpartition(" - at ")  # such as `$[3]`
         raise CopyError(_value_error(table, row, int(index.strip("`$[]")), message)) from None
     except peewee.DatabaseError as error:  # a text that is not UTF-8, or a lost connection
         raise CopyError(f"nothing was copied: {_name(table)} cannot be read: {reason(error)}") from None
+
+
+def _with_short_identifiers(
+    table: type[Table], rows: Iterable[Row], convert: Callable[[ShortIdentifier, SqlValue], SqlValue]
+) -> Iterable[Row]:
+    """Return the rows with converted short identifiers, whose stored form differs between databases.
+
+    Raises CopyError for one that has no stored form.
+    """
+    columns = list(enumerate(table._meta.sorted_fields))
+    short = [(index, column) for index, column in columns if isinstance(column, ShortIdentifier)]
+
+    def converted() -> Iterator[Row]:
+        for row in rows:
+            values = list(row)
+            for index, column in short:
+                try:
+                    values[index] = convert(column, values[index])
+                except ValueError:
+                    raise CopyError(_value_error(table, row, index, f"{values[index]!r} is no UUID")) from None
+            yield tuple(values)
+
+    return converted() if short else rows
 
 
 def _without_nul(table: type[Table], rows: Iterable[Row]) -> Iterator[Row]:

@@ -318,15 +318,15 @@ def _complete_messages(rows: list[list[SqlValue]], unwritten_sessions: Counter[s
     `recompute` does so at the end, but rows that grow then leave pages half empty. It remains for the messages of
     sessions that an import has not written yet, or will write again.
     """
-    names = [column.name for column in Message._meta.sorted_fields]
-    session, *positions = map(names.index, ("chat_session_id", *FROM_SESSION))
+    columns = Message._meta.sorted_fields
+    session, *positions = map([column.name for column in columns].index, ("chat_session_id", *FROM_SESSION))
     identifiers = [id for id in {row[session] for row in rows} if not unwritten_sessions[id]]
     if not identifiers:
         return
     found = {id: values for id, *values in _sessions(*db.pad_values(identifiers)).rows()}
     for row in rows:
         for position, value in zip(positions, found.get(row[session], ()), strict=False):
-            row[position] = row[position] or value
+            row[position] = row[position] or columns[position].db_value(value)
 
 
 @db.compiled

@@ -292,6 +292,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BIGINT": INTEGERS,
     "BOOL": st.booleans(),
     "REAL": NUMBERS,
+    "SHORT_UUID": st.uuids().map(str),
 }
 PARENTS = {"app": App, "user": User, "bot": Bot, "chat_session": ChatSession, "message": Message}
 PARENTS |= {"feedback": Feedback}

@@ -11,7 +11,9 @@ from service.models import (
     AuditLog,
     Avatar,
     BotPicture,
+    ChatSession,
     FeedbackScreenshot,
+    Message,
     MessageImage,
     bot_pictures,
     canned_answer_index,
@@ -167,9 +169,11 @@ def check_derived(_: Settings) -> Iterator[Finding]:
             OR public_total <> ({shown} AND NOT is_private) ORDER BY id"""
         for (id,) in db.database.stream(totals):
             yield f"chat_session {id}: its totals differ from its messages: {ADVICE}"
-        owners = """SELECT message.id FROM message JOIN chat_session ON chat_session.id = chat_session_id
-            WHERE owner_id IS NULL OR owner_id <> user_id OR message.app_id IS NULL
-            OR message.app_id <> chat_session.app_id ORDER BY message.id"""
+        owner = Message.owner_id.of_identifier(ChatSession.user_id)
+        app = Message.app_id.of_identifier(ChatSession.app_id)
+        differs = Message.owner_id.is_null() | (Message.owner_id != owner) | Message.app_id.is_null()
+        joined = Message.select(Message.id).join(ChatSession, on=(ChatSession.id == Message.chat_session_id))
+        owners, _ = joined.where(differs | (Message.app_id != app)).order_by(Message.id).sql()
         for (id,) in db.database.stream(owners):
             yield f"message {id}: its owner or app differs from its chat session: {ADVICE}"
         texts = "SELECT id, content, gdpr_purged_at, plain_text, search_text FROM message ORDER BY id"
