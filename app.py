@@ -37,7 +37,7 @@ def prepare(settings: Settings, *, create: bool = False) -> None:
     from service.models.clock_state import restore_clock
 
     db.open_database(settings.data, settings.database, settings.replica, create=create)
-    migrations.migrate()
+    migrations.rewrite_after(migrations.migrate())
     SigningKey.ensure()
     restore_clock()
     signing.forget_keys()

@@ -25,6 +25,7 @@ def migrate(flags: argparse.Namespace, settings: Settings) -> None:
     """Update the database schema."""
     db.open_database(settings.data, settings.database, create=True)
     steps = migrations.migrate(save_copy=not flags.no_copy)
+    migrations.rewrite_after(steps)
     done = f"{steps} migration{'s' * (steps > 1)} applied" if steps else ""
     print(f"schema {migrations.version()}: {done or 'up to date'}")
 

@@ -283,6 +283,10 @@ class Engine(_PeeweeDatabase):
     def prepare_schema(self) -> None:
         """Create the functions that migrations and pages use."""
 
+    def migrating(self) -> AbstractContextManager[None]:
+        """Return a block in which the schema changes."""
+        return nullcontext()
+
     def rewrite(self) -> None:
         """Rewrite the database, so that its files contain no deleted data. Raises DatabaseUnusable."""
         raise NotImplementedError

@@ -387,7 +387,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
             raise peewee.DataError("a text is not valid UTF-8") from None
 
     def sizes(self) -> dict[str, int]:
-        path = Path(self.database)
+        path = Path(self.name)
         journal = path.with_name(f"{path.name}-wal")
         disk = os.statvfs(path.parent)
         return {
@@ -399,12 +399,21 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
     def identity(self) -> tuple[object, ...]:
         return tuple(self.execute_sql("PRAGMA database_list").fetchone())
 
-    def rewrite(self) -> None:
-        self.execute_sql("PRAGMA temp_store = file")  # VACUUM copies the whole database, which may exceed the memory
+    def migrating(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.in_transaction() else self._temporary_files()
+
+    @contextmanager
+    def _temporary_files(self) -> Iterator[None]:
+        """Sort, journal and copy in temporary files: an index or a whole database may exceed the memory."""
+        self.execute_sql("PRAGMA temp_store = file")
         try:
-            self.execute_sql("VACUUM")
+            yield
         finally:
             self.execute_sql("PRAGMA temp_store = memory")
+
+    def rewrite(self) -> None:
+        with self._temporary_files():
+            self.execute_sql("VACUUM")
         busy, *_ = self.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise DatabaseUnusable(

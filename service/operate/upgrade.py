@@ -103,7 +103,7 @@ def check_database(release: Release, settings: Settings) -> Iterator[Finding]:
         return
     try:
         db.open_database(settings.data, settings.database, writable=False)
-        schema = migrations.version()
+        schema, needs = migrations.version(), migrations.needs()
     except (db.DatabaseUnusable, peewee.DatabaseError) as problem:
         yield warning("database", f"cannot be read: {db.reason(problem)}")
         return
@@ -112,9 +112,8 @@ def check_database(release: Release, settings: Settings) -> Iterator[Finding]:
     if schema > release.schema:
         yield error("database", f"has schema {schema}, but the file supports schemas up to {release.schema}")
     elif schema < release.schema:
-        yield ok(
-            "database", f"has schema {schema}; the first start migrates it to {release.schema}: make a backup first"
-        )
+        text = f"has schema {schema}; the first start migrates it to {release.schema}: make a backup first"
+        yield ok("database", f"{text}; {needs}" if needs else text)
     else:
         yield ok("database", f"has schema {schema}, as the file needs")
 

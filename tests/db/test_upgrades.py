@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import peewee
 import pytest
 
 import app
@@ -25,6 +26,7 @@ from service.models import (
     AuditLog,
     CannedAnswer,
     CannedAnswerWord,
+    ChatSession,
     ClockState,
     Event,
     Message,
@@ -320,7 +322,8 @@ class TestTheCopy:
         before = whole(data / db.FILE_NAME)
         done = migrate_with(data, most=64 * 1024)
         assert (done.returncode, done.stdout) == (1, b"")
-        errors = done.stderr.decode()
+        announced, _, errors = done.stderr.decode().partition("\n")
+        assert re.search(f"from 1 to {TODAY}: this takes about 1 s and up to [1-9] MiB of free space; ", announced)
         line = r"cx-service: cannot save a copy of [^\n]+ \([\d,]+ bytes\) before its schema changes: [^\n]+\n"
         assert re.fullmatch(line, errors), errors
         assert "`cx-service migrate --no-copy`" in errors
@@ -329,6 +332,49 @@ class TestTheCopy:
         assert commands.run(["migrate", "--no-copy", *flags_of(settings_at(data))]) == 0
         db.close_database()
         assert not list(data.glob("*schema-1*"))
+
+
+# What SQLite stores in fewer bytes since step 37.
+
+
+@pytest.mark.sqlite_only
+def test_rows_of_messages_are_shorter_and_the_file_is_rewritten(
+    version: int, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_file(data, version)
+    caplog.set_level("INFO", "cx.server")
+    app.prepare(settings_at(data), create=True)
+    execute = db.database.execute_sql
+    assert list(execute("PRAGMA freelist_count")) == [(0,)]
+    owners = "SELECT DISTINCT typeof(owner_id), length(owner_id), typeof(app_id), length(app_id) FROM message"
+    assert list(execute(owners)) == [("blob", 16, "blob", 16)]
+    assert not list(execute("SELECT id FROM message WHERE search_text = lower(plain_text) AND search_text <> ''"))
+    messages = Message.select(Message.owner_id, Message.app_id, ChatSession.user_id, ChatSession.app_id)
+    joined = messages.join(ChatSession, on=(ChatSession.id == Message.chat_session_id)).tuples()
+    assert len(joined) == 7
+    assert all(row[:2] == row[2:] for row in joined)
+    lines = [record.getMessage() for record in caplog.records]
+    assert re.search(f"from {version} to {TODAY}: this takes about 1 s and up to [1-9] MiB of free space; ", lines[0])
+    assert lines[-1].endswith(f"service.db is rewritten: {(data / db.FILE_NAME).stat().st_size:,} bytes")
+    db.close_database()
+
+
+@pytest.mark.sqlite_only
+def test_a_file_that_cannot_be_rewritten_is_served(
+    data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any) -> None:
+        raise peewee.OperationalError("database or disk is full")
+
+    make_file(data, 8)
+    monkeypatch.setattr(sqlite.Sqlite, "rewrite", fail)
+    app.prepare(settings_at(data), create=True)
+    assert caplog.messages[-1].endswith("new rows use its free pages: database or disk is full")
+    assert migrations.version() == TODAY
+    db.close_database()
+    app.prepare(settings_at(data))
+    assert len(caplog.messages) == 1
+    db.close_database()
 
 
 def whole(path: Path) -> tuple[list[str], ...]:

@@ -1,6 +1,7 @@
 """Databases of every released schema."""
 
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,12 +46,28 @@ def make_file(folder: Path, version: int) -> None:
     (folder / db.FILE_NAME).chmod(0o600)
 
 
+SEARCHED = """CASE "search_text" WHEN '' THEN lower("plain_text") ELSE "search_text" END"""
+
+
 def rows(columns: dict[str, list[str]]) -> dict[str, list[Any]]:
-    """Return all rows of the open database, limited to the given columns of each table."""
-    return {
-        table: sorted(db.database.execute_sql(f'SELECT {", ".join(names)} FROM "{table}"').fetchall(), key=repr)
+    """Return all rows of the open database, limited to the given columns of each table.
+
+    What step 37 stores in another form is returned as before: the search texts of messages, and UUIDs.
+    """
+    selected = {
+        table: [SEARCHED if (table, name) == ("message", '"search_text"') else name for name in names]
         for table, names in columns.items()
     }
+    return {
+        table: sorted(map(_with_uuids, db.database.execute_sql(f'SELECT {", ".join(names)} FROM "{table}"')), key=repr)
+        for table, names in selected.items()
+    }
+
+
+def _with_uuids(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        str(uuid.UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else value for value in row
+    )
 
 
 def renamed(columns: dict[str, list[str]]) -> dict[str, list[str]]:

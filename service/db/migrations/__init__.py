@@ -4,7 +4,11 @@ The table `schema_version` has the number of applied steps. All pending steps ru
 migration does not change the database. The names of column types are valid in all supported databases.
 """
 
+import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+
+import peewee
 
 from service import db
 from service.db.migrations import (
@@ -90,6 +94,11 @@ STEPS: tuple[tuple[Statement, ...], ...] = (
     step_37.STATEMENTS,
 )
 
+log = logging.getLogger("cx.server")
+
+REWRITTEN = 37  # the last step after which a file is rewritten, because its rows need less room
+RATE = 20 * 2**20  # bytes of a file that are copied, migrated and rewritten per second on a slow host
+ROOM = 3  # free space that is needed, as a multiple of the file: for its copy, its journal and a temporary file
 FIXED = 8  # the number of steps that never change: of these schemas, databases exist
 TRIGGERS = step_5.TRIGGERS  # all triggers of a valid file
 TABLES = step_8.TABLES  # the new names of renamed tables
@@ -124,7 +133,7 @@ def migrate(*, save_copy: bool = True) -> int:
 
     Before the first change, a copy of a file is saved as `service.db.schema-2`. Without space for it, nothing changes.
     """
-    with db.write():
+    with db.database.migrating(), db.write():
         found = version()
         if found > len(STEPS):
             raise db.DatabaseUnusable(
@@ -135,14 +144,42 @@ def migrate(*, save_copy: bool = True) -> int:
         if found == 0:
             db.database.execute_sql("CREATE TABLE schema_version (version INTEGER NOT NULL)")
             db.database.execute_sql("INSERT INTO schema_version VALUES (0)")
-        elif save_copy:
-            db.database.save_copy(f"schema-{found}")  # while other writers are excluded
+        else:
+            log.info("the schema changes from %d to %d%s", found, len(STEPS), f": {text}" if (text := needs()) else "")
+            if save_copy:
+                db.database.save_copy(f"schema-{found}")  # while other writers are excluded
         db.database.prepare_schema()
         for statements in STEPS[found:]:
             for statement in statements:
                 apply(statement)
         db.database.execute_sql(f"UPDATE schema_version SET version = {len(STEPS)}")
         return len(STEPS) - found
+
+
+def needs() -> str:
+    """Return about how much time and free space the migration of a file needs, for operators; empty for a server."""
+    sizes = db.database.sizes()
+    if not sizes:
+        return ""
+    size = sizes["database"] + sizes["journal"]
+    room, free = math.ceil(ROOM * size / 2**20) + 1, sizes["free"] // 2**20
+    return f"this takes about {math.ceil(size / RATE)} s and up to {room:,} MiB of free space; {free:,} MiB are free"
+
+
+def rewrite_after(steps: int) -> None:
+    """Rewrite a file after the last `steps` steps if they have made its rows smaller.
+
+    Without it, or if it fails, the file keeps its size, and new rows use the free pages.
+    """
+    found = len(STEPS) - steps
+    if not steps or not 0 < found < REWRITTEN or db.database.kind != "sqlite":
+        return
+    try:
+        db.database.rewrite()
+    except (peewee.DatabaseError, db.DatabaseUnusable) as error:
+        log.warning("%s may keep its size, and new rows use its free pages: %s", db.database.name, db.reason(error))
+    else:
+        log.info("%s is rewritten: %s bytes", db.database.name, f"{db.database.sizes()['database']:,}")
 
 
 def apply(statement: Statement) -> None:
