@@ -164,8 +164,12 @@ class ShortIdentifier(Identifier):
     def python_value(self, value: SqlValue) -> SqlValue:
         return str(uuid.UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else value
 
+    def stored(self, value: str | None) -> SqlValue:
+        """Return the stored form of an identifier, for the values of compiled queries."""
+        return value and self.adapt(value)
+
     def of_identifier(self, column: Column) -> SqlValue:
-        """Return SQL for the stored form of an identifier in another column."""
+        """Return SQL for the stored form of the identifier in another column."""
         return peewee.fn.unhex(column, peewee.SQL("'-'")) if _is_sqlite(self) else column
 
 

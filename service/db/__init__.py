@@ -394,7 +394,7 @@ def _is_constant(table: type[Table]) -> bool:
     return not any(isinstance(value, ActiveFlag) for value in vars(table).values())
 
 
-def contains(column: peewee.Field, text: object) -> peewee.Node:
+def contains(column: peewee.Node, text: object) -> peewee.Node:
     """Return the condition that a column contains the text of a `search_pattern`; case-sensitive."""
     return database.obj.contains(column, text)
 

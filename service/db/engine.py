@@ -219,7 +219,7 @@ class Engine(_PeeweeDatabase):
         """Return the argument of `contains` for a text."""
         return text
 
-    def contains(self, column: peewee.Field, text: object) -> peewee.Node:
+    def contains(self, column: peewee.Node, text: object) -> peewee.Node:
         """Return the condition that a column contains the text of a `search_pattern`; case-sensitive."""
         raise NotImplementedError
 

@@ -269,7 +269,7 @@ class Postgresql(Engine, peewee.PostgresqlDatabase):
         pattern = re.sub(r"([\\%_])", r"\\\1", text)
         return f"%{pattern}%"
 
-    def contains(self, column: peewee.Field, text: object) -> peewee.Node:
+    def contains(self, column: peewee.Node, text: object) -> peewee.Node:
         return peewee.Expression(column, peewee.OP.LIKE, text if isinstance(text, peewee.Node) else peewee.Value(text))
 
     def change_marker(self) -> object:

@@ -341,7 +341,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
             for (row,) in rows:
                 yield row
 
-    def contains(self, column: peewee.Field, text: object) -> peewee.Node:
+    def contains(self, column: peewee.Node, text: object) -> peewee.Node:
         return peewee.fn.instr(column, text) > 0
 
     def read_matches(self, read: Callable[[str], Result], column: peewee.Field, text: str, *, covered: bool) -> Result:
@@ -405,11 +405,12 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
     @contextmanager
     def _temporary_files(self) -> Iterator[None]:
         """Sort, journal and copy in temporary files: an index or a whole database may exceed the memory."""
-        self.execute_sql("PRAGMA temp_store = file")
+        connection = self.connection()
+        connection.execute("PRAGMA temp_store = file")
         try:
             yield
         finally:
-            self.execute_sql("PRAGMA temp_store = memory")
+            connection.execute("PRAGMA temp_store = memory")
 
     def rewrite(self) -> None:
         with self._temporary_files():

@@ -29,7 +29,7 @@ def search(caller: Caller, text: str, after: Position, limit: int) -> Page[Messa
     from there.
     """
     pattern, nulls = search_pattern(validators.fold(text.strip())), caller.role != "admin"
-    bounds = (Message.owner_id.db_value(caller.id), Message.app_id.db_value(caller.app_id), *after.key)
+    bounds = (Message.owner_id.stored(caller.id), Message.app_id.stored(caller.app_id), *after.key)
     with snapshot():
         scopes = scopes_of(caller)
         bottom = max(_nth(*bounds, scope=scope, nulls=nulls, depth=SEARCH_DEPTH).value() or "" for scope in scopes)

@@ -102,7 +102,7 @@ def _check_empty(target: Engine) -> None:
 
 def _copy_table(source: Engine, target: Engine, table: type[Table], progress: Progress) -> RowDigest:
     digest = RowDigest(progress)
-    rows = digest.update(_rows(source, table))
+    rows: Iterable[Row] = digest.update(_rows(source, table))
     if target.kind == "postgresql":
         rows = _without_nul(table, rows)
     rows = _with_short_identifiers(table, rows, ShortIdentifier.db_value)
