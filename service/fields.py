@@ -7,7 +7,6 @@ from the declaration. Only this module and `service.db` contain SQL and types th
 import json
 import math
 import sys
-import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -156,13 +155,14 @@ class Identifier(Column):
 class ShortIdentifier(Identifier):
     """A UUID that is never rendered. SQLite stores its 16 bytes, PostgreSQL the text, as in earlier versions."""
 
-    field_type = "SHORT_UUID"
-
     def adapt(self, value: SqlValue) -> SqlValue:
         return bytes.fromhex(value.replace("-", "")) if _is_sqlite(self) else value
 
     def python_value(self, value: SqlValue) -> SqlValue:
-        return str(uuid.UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else value
+        if not isinstance(value, bytes) or len(value) != 16:
+            return value
+        digits = value.hex()  # `uuid.UUID` takes four times as long
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def stored(self, value: str | None) -> SqlValue:
         """Return the stored form of an identifier, for the values of compiled queries."""

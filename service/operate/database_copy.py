@@ -23,7 +23,6 @@ Progress = Callable[[int], None]
 # By column type: the SQL that reads a value, so that both kinds of database return the same, and the allowed values.
 COLUMN_TYPES: dict[str, tuple[str, WireType]] = {
     "TEXT": ("{}", str),
-    "SHORT_UUID": ("{}", str),
     "BIGINT": ("{}", int),
     "BOOL": ("CAST({} AS INTEGER)", Literal[0, 1]),
     "REAL": ("{} + 0.0", float),  # SQLite stores no negative zero

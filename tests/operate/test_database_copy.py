@@ -17,6 +17,7 @@ import app
 from service import clock, db
 from service.commands import run
 from service.db import Table, migrations, open_file
+from service.fields import ShortIdentifier
 from service.models import (
     TABLES,
     Announcement,
@@ -287,12 +288,12 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 LARGE = 2**63
 INTEGERS = st.integers(-LARGE, LARGE - 1) | st.sampled_from([-LARGE, LARGE - 1, 2**53 + 1, -1, 0])
 NUMBERS = st.floats(allow_nan=False) | st.sampled_from([5e-324, 1.7976931348623157e308, 0.1 + 0.2, 1 / 3, -0.0])
+UUIDS = st.uuids().map(str)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "TEXT": TEXTS,
     "BIGINT": INTEGERS,
     "BOOL": st.booleans(),
     "REAL": NUMBERS,
-    "SHORT_UUID": st.uuids().map(str),
 }
 PARENTS = {"app": App, "user": User, "bot": Bot, "chat_session": ChatSession, "message": Message}
 PARENTS |= {"feedback": Feedback}
@@ -310,7 +311,7 @@ def generated_rows(table: type[Table], number: int) -> st.SearchStrategy[tuple[t
     def values(column: Any) -> st.SearchStrategy[Any]:
         if column.constraints:
             return st.just(PARENT_ID)
-        kind = VALUES[column.field_type]
+        kind = UUIDS if isinstance(column, ShortIdentifier) else VALUES[column.field_type]
         if column.name in unique and kind is TEXTS:
             return kind.map(lambda value: f"{number}{value}")
         return st.none() | kind if column.null else kind
