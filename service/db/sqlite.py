@@ -65,6 +65,7 @@ UNAVAILABLE = (
 MINIMUM_VERSION = (3, 51, 3)
 VERSION = apsw.sqlite_lib_version()
 READS = ("SELECT ", "BEGIN DEFERRED")  # beginnings of the statements that are allowed inside `inline_read`
+WRITES = ("INSERT ", "UPDATE ", "DELETE ")
 INLINE_BYTES = 1024 * 1024  # maximum size of a page that is read on the event loop
 ROWS = 500  # of an INSERT with many rows; SQLite binds at most 32,766 values
 
@@ -255,6 +256,9 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
         if state.transactions and not connection.in_transaction:
             self._require_transaction(connection)
         try:
+            if not state.transactions and sql.startswith(WRITES):
+                with write_lock.hold_for_request():  # a group commit that SQLite refused would sleep
+                    return connection.execute(sql, params or ())
             return connection.execute(sql, params or ())  # without Peewee's debug log and hooks
         except apsw.Error as error:
             self.reconnect_after(error)

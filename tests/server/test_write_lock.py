@@ -174,3 +174,17 @@ def test_a_nested_write_does_not_wait_for_the_token(
     with db.group_commit(), db.write():
         App.create(name="Venus")
     assert holds == [1, 1] and tokens(shared) == 1
+
+
+@pytest.mark.sqlite_only
+def test_a_statement_that_writes_without_a_transaction_waits_for_the_token(
+    application: object, shared: WriteLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds: list[int] = []
+    monkeypatch.setattr(sqlite, "write_lock", shared)
+    monkeypatch.setattr(shared, "hold", lambda: holds.append(1) or WriteLock.hold(shared))
+    app = App.create(name="Sun")
+    App.update(name="Venus").where(App.id == app.id).execute()
+    assert App.select().count() == 1 and holds == [1, 1]
+    App.delete().where(App.id == app.id).execute()
+    assert holds == [1, 1, 1] and tokens(shared) == 1
