@@ -10,6 +10,7 @@ import functools
 import http.client
 import io
 import ipaddress
+import select
 import socket
 import ssl
 import time
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 TEMPORARY_STATUSES = (408, 425, 429)  # of 4xx: the same request may succeed later
+KEEP_TIME = 1.0  # seconds for which a connection may be idle; servers keep them for longer, most for 5 s and more
+REST_TIMEOUT = 0.05  # seconds for the rest of a response, without which its connection is not kept
+REST_BYTES = 4096  # of the rest
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -45,10 +49,19 @@ class HttpServer:
 
     With `allow_plain` False, `http` is for loopback and private addresses only, and with `plain_on_loopback` for
     loopback addresses only; all others need TLS.
+
+    With `keeps_connection`, requests of one thread share a connection as long as they follow each other at once; it is
+    closed by `close`.
     """
 
     def __init__(
-        self, url: str, *, allow_query: bool = False, allow_plain: bool = True, plain_on_loopback: bool = False
+        self,
+        url: str,
+        *,
+        allow_query: bool = False,
+        allow_plain: bool = True,
+        plain_on_loopback: bool = False,
+        keeps_connection: bool = False,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname or not is_printable(url):
@@ -57,7 +70,11 @@ class HttpServer:
             raise ValueError
         self.path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self._address = parts.hostname, parts.port or _PORTS[parts.scheme]
-        self._headers = {"Host": parts.netloc, "User-Agent": "cx-service", "Connection": "close"}
+        self._headers = {"Host": parts.netloc, "User-Agent": "cx-service"}
+        self._keeps_connection, self._kept_until = keeps_connection, 0.0
+        self._kept: http.client.HTTPConnection | None = None
+        if not keeps_connection:
+            self._headers["Connection"] = "close"
         self._has_tls = parts.scheme == "https"
         self._needs_tls = _is_remote if plain_on_loopback else _never if allow_plain else _is_public
         if self._has_tls:
@@ -79,22 +96,58 @@ class HttpServer:
     def request(
         self, method: str, path: str, content: bytes, headers: dict[str, str], limits: Limits
     ) -> Iterator[http.client.HTTPResponse]:
-        """Send a request. The response is open during the block. Raises RequestError, also while it is read."""
-        connection = http.client.HTTPConnection(*self._address)
-        connection.response_class = partial(_response, limits)  # type: ignore[assignment]
+        """Send a request. The response is open during the block. Raises RequestError, also while it is read.
+
+        If the server has closed a kept connection in place of a response, the request is sent again on a new one.
+        """
+        message = method, path or "/", content, self._headers | headers
+        connection = self._take_kept() or http.client.HTTPConnection(*self._address)
+        is_new = connection.sock is None
         try:
-            connection.sock = self._connect(limits)
-            connection.sock.settimeout(_seconds_until(limits.end_by))
-            connection.request(method, path or "/", content, self._headers | headers)
-            with connection.getresponse() as response:
+            try:
+                response = self._exchange(connection, message, limits)
+            except ConnectionError:
+                if is_new:
+                    raise
+                connection.close()
+                response = self._exchange(connection, message, limits)
+            with response:
                 yield response
+                if self._keeps_connection and _is_complete(response, limits):
+                    self._kept, self._kept_until = connection, time.monotonic() + KEEP_TIME
         except TimeoutError:
             raise RequestError("timeout") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             # The texts of the other errors may contain parts of the response.
             raise RequestError((isinstance(error, OSError) and error.strerror) or type(error).__name__) from None
         finally:
-            connection.close()
+            if connection is not self._kept:
+                connection.close()
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, message: tuple[str, str, bytes, dict[str, str]], limits: Limits
+    ) -> http.client.HTTPResponse:
+        """Send a request, on a new connection unless it is open. Returns the response after its header."""
+        connection.response_class = partial(_response, limits)  # type: ignore[assignment]
+        if connection.sock is None:
+            connection.sock = self._connect(limits)
+        connection.sock.settimeout(_seconds_until(limits.end_by))
+        connection.request(*message)
+        return connection.getresponse()
+
+    def close(self) -> None:
+        """Close the connection that is kept for the next request."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _take_kept(self) -> http.client.HTTPConnection | None:
+        """Return the kept connection, unless it was idle for long, or the server has closed it or sent anything."""
+        found = self._kept
+        if found is not None and (time.monotonic() > self._kept_until or _has_input(found.sock)):
+            self.close()
+        found, self._kept = self._kept, None
+        return found
 
     def _connect(self, limits: Limits) -> socket.socket:
         """Return a socket that is connected to the first of the addresses that accepts; with TLS, after its handshake.
@@ -144,6 +197,25 @@ class _DeadlineReader(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+def _is_complete(response: http.client.HTTPResponse, limits: Limits) -> bool:
+    """Read the rest of a response, if it is short and arrives at once. Return whether its connection can be kept."""
+    limits.end_by = min(limits.end_by, time.monotonic() + REST_TIMEOUT)
+    try:
+        response.read(REST_BYTES)
+    except (RequestError, OSError, ValueError, http.client.HTTPException):
+        return False
+    # Some servers send a body with status 204, which would be taken for the next response.
+    has_hidden_body = response.status == 204 and response.headers.get("Content-Length", "0") != "0"
+    return response.isclosed() and not response.will_close and not has_hidden_body
+
+
+def _has_input(sock: socket.socket) -> bool:
+    """Return whether there is something to read from a socket, also the end of its connection."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _response(limits: Limits, sock: socket.socket, **options: object) -> http.client.HTTPResponse:

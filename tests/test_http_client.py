@@ -1,7 +1,9 @@
 """POST requests to named servers: which URLs are accepted, and limits. The tests of the assistant have more faults."""
 
 import contextlib
+import http.server
 import socket
+import threading
 import time
 
 import pytest
@@ -87,3 +89,80 @@ def test_all_addresses_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(RequestError, match="timeout"):
             post("https://eight.example", total=0.4)
         assert time.monotonic() - begun < 2
+
+
+class KeptConnections(http.server.ThreadingHTTPServer):
+    """Counts connections, and the requests on each. `closes` of its responses end a connection without notice."""
+
+    daemon_threads = True
+
+    def __init__(self, body: bytes = b"", *, status: int = 200, closes: bool = False) -> None:
+        self.requests: list[int] = []  # of each connection
+        counts = self.requests
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                self.number = len(counts)
+                counts.append(0)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                if closes and counts[self.number]:
+                    self.close_connection = True
+                    return
+                counts[self.number] += 1
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def handle_error(self, *_: object) -> None:
+        """Ignore connections that the client closes."""
+
+
+def post_all(number: int, server: KeptConnections, **options: bool) -> list[int]:
+    """Send some requests. Returns the number of requests on each connection."""
+    running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    running.start()
+    client = HttpServer(f"http://127.0.0.1:{server.server_port}/", **options)
+    try:
+        for _ in range(number):
+            with client.post("/", b"{}", {}, Limits(connect=5.0, total=5.0, max_bytes=64 * 1024)) as response:
+                assert response.status in (200, 204)
+    finally:
+        client.close()
+        server.shutdown()
+        running.join()
+        server.server_close()
+    return server.requests
+
+
+@pytest.mark.parametrize("body", [b"", b"ok"])
+def test_connection_is_kept_for_the_next_request_if_that_is_chosen(body: bytes) -> None:
+    assert post_all(3, KeptConnections(body), keeps_connection=True) == [3]
+    assert post_all(3, KeptConnections(body)) == [1, 1, 1]
+
+
+def test_connection_with_a_long_response_is_not_kept() -> None:
+    assert post_all(2, KeptConnections(b"x" * 10_000), keeps_connection=True) == [1, 1]
+
+
+def test_connection_is_not_kept_if_status_204_has_a_body() -> None:
+    assert post_all(2, KeptConnections(b"{}", status=204), keeps_connection=True) == [1, 1]
+
+
+def test_kept_connection_that_the_server_has_closed_is_replaced() -> None:
+    assert post_all(3, KeptConnections(closes=True), keeps_connection=True) == [1, 1, 1]
+
+
+def test_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "KEEP_TIME", -1.0)
+    assert post_all(2, KeptConnections(), keeps_connection=True) == [1, 1]

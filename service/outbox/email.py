@@ -19,13 +19,14 @@ from service.models.deliveries import Channel
 from service.outbox.mail_store import MailStore
 from service.outbox.mails import Content, Item, build
 from service.outbox.smtp import MailServer
+from service.outbox.transport import Transport
 from service.settings import Settings
 from service.translation import gettext, ngettext
 
 MAX_PREVIEW = 300  # characters of the body of a notification
 
 
-class EmailTransport:
+class EmailTransport(Transport):
     """Sends e-mails to a server, or stores those of a demo."""
 
     channel: Channel = "email"

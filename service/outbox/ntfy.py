@@ -11,13 +11,14 @@ from service.models.deliveries import Channel
 from service.models.push_topics import PUSH, TARGET
 from service.outbox import push_messages
 from service.outbox.requests import post
+from service.outbox.transport import Transport
 from service.settings import Settings
 
 DEFAULT_PRIORITY, HIGH_PRIORITY = 3, 4
 INVALID = (400, 413)  # the statuses for a message that ntfy does not accept at any time
 
 
-class NtfyTransport:
+class NtfyTransport(Transport):
     """Publishes notifications for the topics of their users. Raises ValueError with a sentence for the operator."""
 
     channel: Channel = PUSH
@@ -25,7 +26,7 @@ class NtfyTransport:
 
     def __init__(self, settings: Settings) -> None:
         try:
-            self._server = HttpServer(settings.ntfy, allow_plain=False)
+            self._server = HttpServer(settings.ntfy, allow_plain=False, keeps_connection=True)
         except ValueError:
             raise ValueError(
                 "--ntfy must have the form https://push.example, or http:// with a private address"
@@ -34,6 +35,9 @@ class NtfyTransport:
             raise ValueError("CX_NTFY_TOKEN must consist of printable ASCII characters without spaces")
         self._settings = settings
         self._headers = {"Authorization": f"Bearer {settings.ntfy_token}"} if settings.ntfy_token else {}
+
+    def close(self) -> None:
+        self._server.close()
 
     def deliver(self, delivery: Delivery, notifications: Sequence[Notification]) -> None:
         """Publish one message about the notifications of a user who has a topic. Raises DeliveryError."""

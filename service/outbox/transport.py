@@ -29,3 +29,7 @@ class Transport(Protocol):
 
         Takes at most `worker.LEASE`. Raises DeliveryError.
         """
+
+    def close(self) -> None:
+        """Close what is kept open for further deliveries, because none is due."""
+        return

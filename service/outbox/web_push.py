@@ -21,7 +21,7 @@ from service.models.push_topics import PUSH
 from service.outbox import push_encryption as encryption
 from service.outbox import push_messages
 from service.outbox.requests import post
-from service.outbox.transport import DeliveryError
+from service.outbox.transport import DeliveryError, Transport
 from service.settings import Settings
 
 GONE = (404, 410)  # the statuses for a subscription that has ended (RFC 8030, section 7.3)
@@ -33,7 +33,7 @@ MAX_PLAINTEXT = 3993  # bytes; push services accept encrypted messages of 4096 b
 _HOST = re.compile(r"(\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?(?::[1-9][0-9]{0,4})?", re.ASCII)
 
 
-class WebPushTransport:
+class WebPushTransport(Transport):
     """Sends notifications to the browsers of their users. Raises ValueError with a sentence for the operator."""
 
     channel: Channel = PUSH

@@ -1,6 +1,7 @@
 """Sends events to webhooks, by the Standard Webhooks specification (https://www.standardwebhooks.com)."""
 
 import base64
+import contextlib
 import hmac
 import json
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from service.models import Delivery, Notification
 from service.models.deliveries import Channel
 from service.models.webhooks import WEBHOOK, EndedWebhook
 from service.outbox.requests import post
-from service.outbox.transport import DeliveryError
+from service.outbox.transport import DeliveryError, Transport
 from service.settings import Settings
 
 PREFIX = "whsec_"
@@ -23,14 +24,14 @@ GONE = 410  # the status by which a receiver asks for no further events
 PING = "ping"
 
 
-class WebhookTransport:
+class WebhookTransport(Transport):
     """Sends events to one webhook. Raises ValueError with a sentence for the operator for an invalid URL."""
 
     channel: Channel = WEBHOOK
 
     def __init__(self, url: str, secrets: Sequence[bytes]) -> None:
         try:
-            self._server = HttpServer(url, allow_query=True, allow_plain=False)
+            self._server = HttpServer(url, allow_query=True, allow_plain=False, keeps_connection=True)
         except ValueError:
             expected = "https://hooks.example/chat, or http:// with a private address; without user and password"
             raise ValueError(f"the URL of a webhook must have the form {expected}") from None
@@ -45,9 +46,13 @@ class WebhookTransport:
                 EndedWebhook.end(self.target)
             raise
 
+    def close(self) -> None:
+        self._server.close()
+
     def ping(self) -> None:
         """Send an event of the type `ping`, which has no data. Raises DeliveryError."""
-        self.send(clock.ulid(), PING, {})
+        with contextlib.closing(self):
+            self.send(clock.ulid(), PING, {})
 
     def send(self, id: str, type: str, data: dict[str, object]) -> None:
         """Send an event, with the time of its identifier: all attempts have the same body. Raises DeliveryError."""
