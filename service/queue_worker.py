@@ -40,6 +40,9 @@ class QueueWorker(Generic[Task]):
         """Process a claimed task: remove or postpone it."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Write what `process` has left to the next `claim`, because there is none."""
+
     def is_done(self) -> bool:
         """Return whether no further task can arrive."""
         return False
@@ -59,6 +62,10 @@ class QueueWorker(Generic[Task]):
                 else:
                     log.exception("one of the %s was not processed", self.subject)
             self.stop.wait(delay)
+        try:
+            self.finish()
+        except peewee.DatabaseError as error:
+            log.warning("the last of the %s was not noted as processed: %s", self.subject, error)
         db.close_database()
 
     def run_once(self) -> bool:

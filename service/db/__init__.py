@@ -149,8 +149,11 @@ class Table(peewee.Model):
     def find(cls, id: str) -> "Self | None":
         """Return the row with an identifier, or None."""
         row = _by_identifier(id, table=cls).row()
-        if row is None:
-            return None
+        return None if row is None else cls.from_row(row)
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """Return an instance with the values of all columns, in the order of the table."""
         found = cls(__no_default__=True)
         found.__data__ = dict(zip(_names(cls), row, strict=True))
         for column in _converted(cls):

@@ -43,7 +43,6 @@ LIFETIME = 3 * clock.DAY  # from its creation until a delivery is given up
 FAILED_LIFETIME = 30 * clock.DAY  # from its failure until a delivery is deleted
 BATCH_SIZE = 100  # rows deleted in a transaction
 MAX_ERROR = 500  # characters
-CANDIDATES = 10  # rows that a worker tries to claim, because other workers may claim the first ones concurrently
 
 
 class DeliveryInfo(Struct):
@@ -167,18 +166,20 @@ class Delivery(Leased, Table):
         Delivery.update(payload=self.payload).where(Delivery.id == self.id).execute()
 
     @classmethod
-    def claim(cls, channel: Channel, target: str, lease: int) -> "Delivery | None":
-        """Claim the delivery of a target that has been due for the longest time, for `lease` ms.
+    def claim(cls, channel: Channel, target: str, lease: int, done: "Delivery | None" = None) -> "Delivery | None":
+        """Claim the delivery of a target that has been due for the longest time, for `lease` ms; and remove `done`.
 
         Deliveries that wait for an earlier one of their topic are left out. A claimed delivery is not open any more,
         and has no error until its attempt has failed.
         """
-        now = clock.now()
-        rows = (cls.find(id) for (id,) in _due(channel, target, now).rows())  # mostly, only the first is read
-        due = (row for row in rows if row and row.due_at <= now)  # others may have been claimed or made meanwhile
-        closed_at = peewee.fn.coalesce(cls.closed_at, clock.now())
-        found = cls.claim_first(due, lease, is_open=False, closed_at=closed_at, error="")
-        return found and cls.find(found.id)
+        if done is None and not _due(channel, target, clock.now()).row():
+            return None
+        with write(f"{channel} {target}"):
+            if done is not None:
+                _removed(done.id).run()
+            now = clock.now()
+            row = _claimed(channel, target, now, now + lease).row()
+        return row and cls.from_row(row)
 
     def retry_later(self, milliseconds: int, error: str) -> None:
         """Release a claimed delivery after a failed attempt."""
@@ -352,18 +353,39 @@ def _announcing(
     )
 
 
-@compiled
-def _due(channel: str, target: str, now: int) -> Query:
-    """Select the deliveries that are due, and first of the pending ones of their topic."""
-    earlier = Delivery.alias("earlier")
+def _first_due(channel: SqlValue, target: SqlValue, now: SqlValue) -> Query:
+    """Select the identifier of the next delivery: it is due, and first of the pending ones of its topic."""
+    due, earlier = Delivery.alias("due"), Delivery.alias("earlier")
     waits_for = earlier.select(peewee.SQL("1")).where(
-        earlier.channel == Delivery.channel,
-        earlier.target == Delivery.target,
-        earlier.topic == Delivery.topic,
-        earlier.id < Delivery.id,
+        earlier.channel == due.channel,
+        earlier.target == due.target,
+        earlier.topic == due.topic,
+        earlier.id < due.id,
         earlier.failed_at.is_null(),
     )
-    own = (Delivery.channel == channel) & (Delivery.target == target) & (Delivery.due_at <= now) & _is_pending
-    ordered = (Delivery.topic == "") | ~peewee.fn.EXISTS(waits_for)
-    due = Delivery.select(Delivery.id).where(own, ordered)
-    return due.order_by(Delivery.due_at, Delivery.id).limit(literal(CANDIDATES))
+    own = (due.channel == channel) & (due.target == target) & (due.due_at <= now) & due.failed_at.is_null()
+    ordered = (due.topic == "") | ~peewee.fn.EXISTS(waits_for)
+    return due.select(due.id).where(own, ordered).order_by(due.due_at, due.id).limit(literal(1))
+
+
+@compiled
+def _due(channel: str, target: str, now: int) -> Query:
+    return _first_due(channel, target, now)
+
+
+@compiled
+def _claimed(channel: str, target: str, now: int, due_at: int) -> Query:
+    columns = {
+        "due_at": due_at,
+        "attempts": Delivery.attempts + 1,
+        "is_open": False,
+        "closed_at": peewee.fn.coalesce(Delivery.closed_at, now),
+        "error": "",
+    }
+    claimed = Delivery.update(columns).where(Delivery.id == _first_due(channel, target, now))
+    return claimed.returning(*Delivery._meta.sorted_fields)
+
+
+@compiled
+def _removed(id: str) -> Query:
+    return Delivery.delete().where(Delivery.id == id)

@@ -29,9 +29,20 @@ class DeliveryWorker(QueueWorker[Delivery]):
     def __init__(self, transport: Transport, stop: threading.Event) -> None:
         super().__init__(stop)
         self.transport = transport
+        self._done: Delivery | None = None  # not removed yet: the transaction that claims the next one does that
 
     def claim(self) -> Delivery | None:
-        return Delivery.claim(self.transport.channel, self.transport.target, LEASE)
+        channel, target = self.transport.channel, self.transport.target
+        claimed = db.retry_on_conflict(lambda: Delivery.claim(channel, target, LEASE, self._done))
+        self._done = None
+        if claimed is None:
+            self.transport.close()
+        return claimed
+
+    def finish(self) -> None:
+        self.transport.close()
+        if self._done is not None:
+            db.retry_on_conflict(self._done.remove)
 
     def process(self, delivery: Delivery) -> None:
         """Make an attempt. Afterwards the delivery is removed, postponed, or given up."""
@@ -43,14 +54,14 @@ class DeliveryWorker(QueueWorker[Delivery]):
                 return
             notifications = Notification.announced_by(delivery) if self.is_wanted(delivery) else ()
             if not notifications:
-                delivery.remove()
+                self._done = delivery
                 return
         try:
             self.transport.deliver(delivery, notifications)
         except DeliveryError as error:
             self.retry_or_fail(delivery, error)
         else:
-            db.retry_on_conflict(delivery.remove)
+            self._done = delivery
 
     def retry_or_fail(self, delivery: Delivery, error: DeliveryError) -> None:
         """Postpone a delivery after an attempt, or give it up after three days or a final error."""

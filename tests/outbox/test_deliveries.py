@@ -2,6 +2,7 @@
 
 import threading
 
+import peewee
 import pytest
 
 from service import clock, db
@@ -26,6 +27,9 @@ class RecordingTransport:
         if self.error:
             raise self.error
         self.delivered.append((delivery.topic, [row.body or row.title for row in notifications]))
+
+    def close(self):
+        pass
 
 
 @pytest.fixture
@@ -244,11 +248,11 @@ class TestAttempts:
             def __init__(self, *arguments):
                 self.query = found(*arguments)
 
-            def rows(self):
-                ids = self.query.rows()
+            def row(self):
+                found = self.query.row()
                 delivery = Delivery.get()
                 assert delivery.remove() if other == "has made" else delivery.set_due_at(clock.now() + LEASE)
-                return ids
+                return found
 
         monkeypatch.setattr(deliveries, "_due", Due)
         assert queued.claim() is None
@@ -273,6 +277,48 @@ class TestAttempts:
 
         at_once(4, work_and_close)
         assert sum(len(other.transport.delivered) for other in others) == 20
+
+
+class TestNotes:
+    """A delivery is noted as made in the transaction that claims the next one."""
+
+    @pytest.fixture
+    def hook(self, channels):
+        hook = channels(("webhook", "https://a.example"))
+        with db.write():
+            for _ in range(2):
+                Delivery.add("webhook", "message.created", topic="chat 1")
+        return hook
+
+    def test_next_one_is_claimed_after_the_removal(self, hook):
+        assert hook.run_once() and Delivery.select().count() == 2
+        assert hook.run_once() and Delivery.select().count() == 1
+        assert not hook.run_once() and Delivery.select().count() == 0
+
+    def test_one_that_could_not_be_noted_is_not_made_again(self, hook, monkeypatch):
+        claim = Delivery.claim
+        assert hook.run_once()
+
+        def claim_unavailable(*_):
+            raise peewee.OperationalError("the database is unavailable")
+
+        monkeypatch.setattr(Delivery, "claim", claim_unavailable)
+        with pytest.raises(peewee.OperationalError):
+            hook.run_once()
+        monkeypatch.setattr(Delivery, "claim", claim)
+        work(hook)
+        assert len(hook.transport.delivered) == 2 and Delivery.select().count() == 0
+
+    def test_last_one_is_noted_when_the_thread_ends(self, hook, monkeypatch):
+        deliver = hook.transport.deliver
+
+        def deliver_and_stop(*arguments):
+            deliver(*arguments)
+            hook.stop.set()
+
+        monkeypatch.setattr(hook.transport, "deliver", deliver_and_stop)
+        hook.run()
+        assert len(hook.transport.delivered) == Delivery.select().count() == 1
 
 
 class TestOrder:
@@ -306,11 +352,16 @@ class TestOrder:
 class TestCosts:
     def test_the_next_delivery_is_found_by_an_index(self, channels):
         hook = channels(("webhook", "https://a.example"))
+        with db.write():
+            Delivery.add("webhook", "message.created", topic="chat 1")
         with statements() as executed:
-            hook.claim()
-        (select,) = executed
-        plan = query_plan(*select)
-        assert "delivery_due" in plan.ranges and not plan.scans, plan
+            assert hook.run_once() and not hook.run_once()
+        found = [statement for statement in executed if statement[0].startswith(("SELECT ", "UPDATE "))]
+        plans = [query_plan(*statement) for statement in found if "delivery" in statement[0]]
+        assert len(plans) == 3  # the search, the claim, and the claim of the next one
+        for plan in plans:
+            scans = [step for step in plan.scans if not step.startswith("ModifyTable")]
+            assert "delivery_due" in plan.ranges and not scans, plan
 
     def test_a_notification_of_a_user_costs_one_statement_per_channel(self, channels, alice):
         counts = []
