@@ -18,6 +18,7 @@ from service.api.schemas import row_schema, wire_type
 from service.errors import ApiError
 from service.models import Bot, DataShare, Event, Feedback, Message, Notification, User
 from service.operate import import_export
+from service.preferences import Settings as Preferences
 from service.routes import operations
 from tests.support.client import walk
 from tests.support.observe import nothing_changes
@@ -121,6 +122,7 @@ MEMBERS = {  # sections 2.2 and 2.6 to 2.11 of the specification
     Feedback: "id user_id feedback_type description app_version device_info screenshot_url status created_at "
     "updated_at",
 }
+WORDS = {DataShare: "data share"}  # of tables in texts
 META = {  # section 4 of the specification: 4.2, 4.3, 4.7, 4.8
     "GET /chats/{id}/messages": {"next_cursor", "page", "per_page", "total"},
     "GET /bots": {"next_cursor", "per_page"},
@@ -237,6 +239,28 @@ def test_resources_have_the_members_of_the_specification():
     for table, members in MEMBERS.items():
         assert {member.name for member in msgspec.structs.fields(row_schema(table))} == set(members.split())
         assert all(member.required for member in msgspec.structs.fields(row_schema(table)))
+
+
+def test_every_setting_and_member_of_the_specification_is_explained():
+    explained = {}
+    for row in (row for heading, rows in tables() if heading == "What settings and members do" for row in rows):
+        subject = row[0].partition(" `")[0]
+        explained.setdefault(subject, []).extend(re.findall(r"`([\w.]+)`", row[0]))
+    expected = {WORDS.get(table, table.__name__.lower()): members.split() for table, members in MEMBERS.items()}
+    expected["user"] += ["display_name", "locale", "phone", "timezone"]  # of section 2.4
+    expected["settings"] = [*leaves(msgspec.to_builtins(Preferences()))]
+    assert {subject: sorted(members) for subject, members in explained.items()} == {
+        subject: sorted(members) for subject, members in expected.items()
+    }
+
+
+def leaves(document, prefix=""):
+    """Yield the dotted names of all members of a document that are no objects."""
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def test_json_inside_a_resource_is_its_bytes(alice, shop, session, import_records):
