@@ -21,7 +21,7 @@ from service.models.chats import ChatSession
 from service.models.inbox import ContextMessage
 from service.models.languages import languages_of
 from service.models.messages import NEWEST_FIRST, PUBLIC, Message
-from service.models.posting import call_staff, post
+from service.models.posting import PERSON_NEEDED, call_staff, post
 from service.models.reply_queue import PendingReply
 from service.models.users import User
 from service.settings import Settings
@@ -121,7 +121,7 @@ def _hand_over(session: ChatSession, caller_id: str, reply: BotReply | None) -> 
     columns = {"status": "pending", "snoozed_until": None, "handed_over_at": clock.timestamp(now)}
     ChatSession.update(columns | ChatSession.changes(now)).where(ChatSession.id == session.id).execute()
     PendingReply.delete().where(PendingReply.chat_session_id == session.id).execute()
-    call_staff(former, caller_id)
+    call_staff(former, caller_id, PERSON_NEEDED)
     if former.status != "pending":
         session.emit("chat.status_changed", status="pending")
     AuditLog.record("chat_handed_over", caller_id, session.user_id, session=session.id)

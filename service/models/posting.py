@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import peewee
 
 from service import clock
-from service.db import Query, compiled, database, literal
+from service.db import Query, compiled, database, literal, write
 from service.errors import SessionArchived
 from service.fields import SqlValue
 from service.models.apps import App
 from service.models.bots import Bot
+from service.models.callers import Caller
 from service.models.chats import ENDED_STATUSES, PAUSED_STATUSES, ChatSession
 from service.models.messages import NEWEST_FIRST, PUBLIC, Message
 from service.models.notifications import Notification
@@ -17,8 +18,10 @@ from service.models.staff import staff_ids
 from service.models.users import User
 from service.translation import gettext_noop
 
+OPEN_STATUSES = ("open", "active")
 REOPENED_STATUSES = (*ENDED_STATUSES, *PAUSED_STATUSES)
-WAITING = "chat_waiting"  # type of the notification of staff
+WAITING = "chat_waiting"  # type of the notification of staff, with one of these titles
+CUSTOMER_WAITS, PERSON_NEEDED = gettext_noop("A customer waits for a reply"), gettext_noop("A customer needs a person")
 MAX_WAITING = 50  # members of staff who are notified, agents before admins
 
 
@@ -105,12 +108,24 @@ def _notify(message: Message, session: ChatSession, assignee_id: str | None, *, 
             if id in participants:
                 type, title = "chat_message", _sender_name(message, session)
             else:
-                type, title = WAITING, gettext_noop("A customer waits for a reply")
+                type, title = WAITING, CUSTOMER_WAITS
             Notification.notify(id, type, title, payload, body=message.preview, **about)
 
 
-def call_staff(session: ChatSession, caller_id: str) -> None:
-    """Notify the assignee, else the staff, that the customer needs a person, inside a write; not the caller."""
+def set_status(session: ChatSession, status: str, caller: Caller) -> str:
+    """Set the status of a session as `ChatSession.set_status`, and notify the staff if its customer has reopened it."""
+    if caller.id != session.user_id or status not in OPEN_STATUSES:
+        return session.set_status(status, caller)
+    with write(session.id):
+        former = ChatSession.get_by_id(session.id)
+        session.set_status(status, caller)
+        if former.status not in OPEN_STATUSES:
+            call_staff(former, caller.id, CUSTOMER_WAITS)
+    return status
+
+
+def call_staff(session: ChatSession, caller_id: str, title: str) -> None:
+    """Notify the assignee, else the staff, about a customer who needs a person, inside a write; not the caller."""
     asked = Message.select().where(Message.chat_session_id == session.id, Message.sender_id == session.user_id, PUBLIC)
     message = asked.order_by(NEWEST_FIRST.sql()).first()
     payload = {"session_id": session.id} | ({"message_id": message.id} if message else {})
@@ -118,7 +133,7 @@ def call_staff(session: ChatSession, caller_id: str) -> None:
     about |= {"message_id": message.id, "body": message.preview} if message else {}
     staff = [session.assignee_id] if session.assignee_id else staff_ids(session.app_id, MAX_WAITING)
     for id in sorted({*staff} - {caller_id, session.user_id}):
-        Notification.notify(id, WAITING, gettext_noop("A customer needs a person"), payload, **about)
+        Notification.notify(id, WAITING, title, payload, **about)
 
 
 def _may_see(user: User, message: Message, session: ChatSession) -> bool:

@@ -22,7 +22,17 @@ from service.errors import (
     UnknownStatus,
 )
 from service.fields import DATE_TIME, UUID, AnyUlid, AnyUuid
-from service.models import ChatRating, ChatSession, assignments, bot_replies, inbox, ratings, receipts, snoozing
+from service.models import (
+    ChatRating,
+    ChatSession,
+    assignments,
+    bot_replies,
+    inbox,
+    posting,
+    ratings,
+    receipts,
+    snoozing,
+)
 from service.models.callers import Caller
 from service.models.chats import STATUSES, check_status
 from service.models.inbox import Context, SessionOverview
@@ -234,7 +244,7 @@ def snooze_chat_session(caller: Caller, session: ChatSession, body: Snooze) -> S
 )
 def change_chat_session_status(caller: Caller, session: ChatSession, body: Status) -> Status:
     """Set the status of a chat session."""
-    return Status(session.set_status(body.status, caller))
+    return Status(posting.set_status(session, body.status, caller))
 
 
 @routes.post("/chats/{id}/archive", statuses=(200, 400, 403, 404))

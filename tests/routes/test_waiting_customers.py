@@ -32,6 +32,22 @@ def test_staff_is_notified_of_a_message_that_reopens_a_chat(alice, agent, sessio
     assert waiting_in(agent) == ["It is broken again.", "Hello?"]
 
 
+@pytest.mark.parametrize("former", ["resolved", "archived", "on_hold"])
+def test_staff_is_notified_of_a_customer_who_sets_the_status_to_open(alice, agent, session, former):
+    send(alice, session, "Hello?")
+    agent.put(f"/chats/{session.id}/status", {"status": former})
+    for status in ("open", "open", "active"):
+        assert alice.put(f"/chats/{session.id}/status", {"status": status}).status == 200
+    assert waiting_in(agent) == ["Hello?", "Hello?"]
+
+
+def test_staff_is_not_notified_of_a_chat_that_staff_opens(alice, agent, admin, session):
+    send(alice, session, "Hello?")
+    for status in ("resolved", "open"):
+        assert agent.put(f"/chats/{session.id}/status", {"status": status}).status == 200
+    assert waiting_in(admin) == ["Hello?"]
+
+
 def test_the_assignee_gets_the_message_only(alice, agent, admin, session):
     assert agent.put(f"/chats/{session.id}/assignee", {"user_id": agent.user.id}).status == 200
     send(alice, session, "Hello?")

@@ -29,6 +29,7 @@ from service.models import (
     assignments,
     bot_replies,
     inbox,
+    posting,
     ratings,
     read_once,
     search,
@@ -460,7 +461,7 @@ def _confirm(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str,
 
 
 def _set_status(caller: Caller, session: ChatSession, body: ChatForm) -> tuple[str, str]:
-    status = session.set_status(body.status, caller)
+    status = posting.set_status(session, body.status, caller)
     return status if status in layout.SUCCESS_MESSAGES else "moved", "end"
 
 
