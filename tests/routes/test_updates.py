@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service import db, updates
+from service import clock, db, updates
 from service.auth import tokens
 from service.models import ChatSession, LoginSession, Message
 from tests.support.login_endings import ENDINGS
@@ -298,6 +298,15 @@ class TestServer:
                 found = waiting.result().data  # the client waits for 30 seconds at most, and the request for 55
                 assert found["chats"] == [SESSION]
                 after = found["after"]
+
+    def test_reminder_resumes_the_request_at_its_time(self, server):
+        token = server.log_in()
+        due = clock.timestamp(clock.now() + clock.SECOND)
+        event = {"title": "Lunch", "starts_at": clock.timestamp(clock.now() + clock.HOUR), "reminder_at": due}
+        assert server.call("POST", "/api/v1/events", event, token).status == 201
+        after = server.call("GET", "/api/v1/updates", token=token).data["after"]
+        found = server.call("GET", f"/api/v1/updates?after={after}&wait=55", token=token).data
+        assert found["notifications"] is True  # the client waits for 30 seconds at most
 
     def test_suspended_requests_do_not_block_other_requests(self, server):
         token = server.log_in()
