@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from service import db
 from service.models import Delivery
 from tests.support import demo_tour
 from tests.support.server_process import SESSION, TIMEOUT, Served, chat, command, fill, log_in_staff, serving
 
-VARIABLES = {
+VARIABLES: dict[str, Any] = {
     "CX_SMTP": "smtps://mail.example",
     "CX_MAIL_FROM": "shop@chat.example",
     "CX_PUBLIC_URL": "https://chat.example",
