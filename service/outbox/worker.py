@@ -5,6 +5,8 @@ import random
 import threading
 from collections.abc import Sequence
 
+import peewee
+
 from service import clock, db
 from service.models import Delivery, Notification, User
 from service.models.deliveries import NOTIFICATIONS, SWITCHES
@@ -33,7 +35,11 @@ class DeliveryWorker(QueueWorker[Delivery]):
 
     def claim(self) -> Delivery | None:
         channel, target = self.transport.channel, self.transport.target
-        claimed = db.retry_on_conflict(lambda: Delivery.claim(channel, target, LEASE, self._done))
+        try:
+            claimed = db.retry_on_conflict(lambda: Delivery.claim(channel, target, LEASE, self._done))
+        except peewee.DatabaseError:
+            self.finish()  # does not wait for a lock on PostgreSQL, which an import may hold for longer than the lease
+            raise
         self._done = None
         if claimed is None:
             self.transport.close()
@@ -43,6 +49,7 @@ class DeliveryWorker(QueueWorker[Delivery]):
         self.transport.close()
         if self._done is not None:
             db.retry_on_conflict(self._done.remove)
+            self._done = None
 
     def process(self, delivery: Delivery) -> None:
         """Make an attempt. Afterwards the delivery is removed, postponed, or given up."""

@@ -295,17 +295,20 @@ class TestNotes:
         assert hook.run_once() and Delivery.select().count() == 1
         assert not hook.run_once() and Delivery.select().count() == 0
 
-    def test_one_that_could_not_be_noted_is_not_made_again(self, hook, monkeypatch):
-        claim = Delivery.claim
-        assert hook.run_once()
-
-        def claim_unavailable(*_):
+    @pytest.mark.parametrize("removal_fails", [False, True])
+    def test_one_that_could_not_be_noted_is_not_made_again(self, hook, monkeypatch, removal_fails):
+        def fail(*_):
             raise peewee.OperationalError("the database is unavailable")
 
-        monkeypatch.setattr(Delivery, "claim", claim_unavailable)
-        with pytest.raises(peewee.OperationalError):
-            hook.run_once()
-        monkeypatch.setattr(Delivery, "claim", claim)
+        assert hook.run_once()
+        with monkeypatch.context() as patch:
+            patch.setattr(Delivery, "claim", fail)
+            if removal_fails:
+                patch.setattr(Delivery, "remove", fail)
+            for _ in range(2):
+                with pytest.raises(peewee.OperationalError):
+                    hook.run_once()
+        assert Delivery.select().count() == 1 + removal_fails
         work(hook)
         assert len(hook.transport.delivered) == 2 and Delivery.select().count() == 0
 
