@@ -3,11 +3,12 @@
 import logging
 import random
 import threading
+import time
 from collections.abc import Sequence
 
 import peewee
 
-from service import clock, db
+from service import clock, db, metrics
 from service.models import Delivery, Notification, User
 from service.models.deliveries import NOTIFICATIONS, SWITCHES
 from service.outbox.transport import DeliveryError, Transport
@@ -19,6 +20,8 @@ LEASE = 2 * clock.MINUTE  # until another worker may claim the delivery; no atte
 FIRST_RETRY_DELAY = 30 * clock.SECOND  # doubled after each further attempt
 MAX_RETRY_DELAY = clock.HOUR  # also for a Retry-After header
 JITTER = 0.2  # the part of a delay that is random, so that not all deliveries are retried at the same time
+GIVE_WAY_TIMEOUT = 0.01  # seconds that a delivery waits for requests in progress
+GIVE_WAY_INTERVAL = 0.002  # seconds
 SHUTDOWN_TIMEOUT = 5.0  # seconds for an attempt in progress, so that it is not repeated
 
 
@@ -34,6 +37,7 @@ class DeliveryWorker(QueueWorker[Delivery]):
         self._done: Delivery | None = None  # not removed yet: the transaction that claims the next one does that
 
     def claim(self) -> Delivery | None:
+        self.give_way()
         channel, target = self.transport.channel, self.transport.target
         try:
             claimed = db.retry_on_conflict(lambda: Delivery.claim(channel, target, LEASE, self._done))
@@ -44,6 +48,12 @@ class DeliveryWorker(QueueWorker[Delivery]):
         if claimed is None:
             self.transport.close()
         return claimed
+
+    def give_way(self) -> None:
+        """Wait while requests are in progress, which need the same processors and the same database."""
+        until = time.monotonic() + GIVE_WAY_TIMEOUT
+        while metrics.shared.total(metrics.IN_FLIGHT) > 0 and time.monotonic() < until:
+            time.sleep(GIVE_WAY_INTERVAL)
 
     def finish(self) -> None:
         self.transport.close()

@@ -1,11 +1,12 @@
 """The outbox: what is queued, when it is delivered, and what happens if that fails."""
 
 import threading
+from types import SimpleNamespace
 
 import peewee
 import pytest
 
-from service import clock, db
+from service import clock, db, metrics
 from service.models import Delivery, Notification, PushTopic, User, deliveries
 from service.outbox import worker
 from service.outbox.transport import DeliveryError
@@ -322,6 +323,34 @@ class TestNotes:
         monkeypatch.setattr(hook.transport, "deliver", deliver_and_stop)
         hook.run()
         assert len(hook.transport.delivered) == Delivery.select().count() == 1
+
+
+class TestGivingWay:
+    @pytest.fixture
+    def hook(self, channels):
+        hook = channels(("webhook", "https://a.example"))
+        with db.write():
+            Delivery.add("webhook", "message.created", topic="chat 1")
+        metrics.shared.add(metrics.IN_FLIGHT)
+        yield hook
+        metrics.shared.add(metrics.IN_FLIGHT, -metrics.shared.total(metrics.IN_FLIGHT))
+
+    def test_delivery_waits_for_requests_in_progress(self, hook, monkeypatch):
+        pauses = []
+
+        def sleep(seconds):
+            pauses.append(seconds)
+            assert not hook.transport.delivered
+            metrics.shared.add(metrics.IN_FLIGHT, -1)
+
+        monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+        assert hook.run_once() and hook.transport.delivered
+        assert pauses == [worker.GIVE_WAY_INTERVAL]
+
+    def test_requests_that_take_long_delay_it_for_a_short_time(self, hook, monkeypatch):
+        times = iter([0.0, 0.0, worker.GIVE_WAY_TIMEOUT])
+        monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None))
+        assert hook.run_once() and hook.transport.delivered
 
 
 class TestOrder:
