@@ -195,7 +195,7 @@ def _read(values: list[str], hint: WireType) -> Decoded:
     if len(values) > 1:
         raise ValueError("given more than once")
     text = values[0]
-    if any("\ud800" <= character <= "\udfff" or character == "\0" for character in text):
+    if "\0" in text or has_surrogates(text):
         raise ValueError("expected valid UTF-8 without NUL")
     kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint
     for validate in validators_of(hint):
@@ -246,7 +246,7 @@ def _check(value: object, path: _Path = (), depth: int = 0) -> None:
     if isinstance(value, str):
         if "\0" in value:
             raise InvalidJson(f"{_format(path)}: NUL characters are not accepted")
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        if has_surrogates(value):
             raise InvalidJson(f"{_format(path)}: lone surrogate")
     elif isinstance(value, dict):
         for name, member in value.items():
@@ -258,6 +258,15 @@ def _check(value: object, path: _Path = (), depth: int = 0) -> None:
                 _check(item, (path, index), depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidJson(f"{_format(path)}: number out of range")
+
+
+def has_surrogates(text: str) -> bool:
+    """Return whether a text contains surrogates, which UTF-8 does not have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _format(path: _Path) -> str:

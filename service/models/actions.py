@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from service.db import Query
 from service.errors import ActionAlreadyChosen, ActionNotFound, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
-from service.fields import JsonText, SqlValue, as_bytes, compact_json
+from service.fields import JsonText, SqlValue, compact_json, json_of_bytes, json_of_integers
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.contents import EMPTY
@@ -55,7 +55,7 @@ class Offer(Struct):
 
     def stored(self) -> str:
         """Return the `action_payload` of the message."""
-        return compact_json(as_bytes(msgspec.to_builtins(self)))
+        return json_of_bytes(msgspec.to_builtins(self))
 
 
 class Actions(JsonText):
@@ -70,7 +70,7 @@ class Actions(JsonText):
 
 def payload_offering(stored: str) -> str:
     """Return the `action_payload` of a message that offers the actions in a column."""
-    return EMPTY if stored == NO_ACTIONS else compact_json(list(f'{{"actions":{stored}}}'.encode()))
+    return EMPTY if stored == NO_ACTIONS else json_of_integers(list(f'{{"actions":{stored}}}'.encode()))
 
 
 def labels_in(text: str) -> list[str]:

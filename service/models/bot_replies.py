@@ -9,7 +9,7 @@ import peewee
 from service import clock, responder
 from service.db import write
 from service.errors import SessionArchived
-from service.fields import as_bytes, compact_json
+from service.fields import json_of_bytes
 from service.models import inbox, receipts
 from service.models.actions import payload_offering
 from service.models.apps import App
@@ -209,7 +209,7 @@ def _post(session: ChatSession, reply: BotReply) -> None:
     columns = {
         "sender_id": session.bot_id,
         "sender_type": "bot",
-        "content": compact_json(as_bytes({"text": reply.text})),
+        "content": json_of_bytes({"text": reply.text}),
     }
     message = post(session, **columns, action_payload=payload_offering(reply.actions))
     receipts.give_of_bot(message)

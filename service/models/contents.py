@@ -6,7 +6,7 @@ import string
 import msgspec
 
 from service.errors import InvalidBody
-from service.fields import as_bytes, compact_json
+from service.fields import json_of_bytes
 from service.types import JsonObject, JsonValue
 from service.validators import fold
 
@@ -45,7 +45,7 @@ def with_images(content: str, images: list[JsonObject]) -> str:
     value = value_in(content)
     if not isinstance(value, dict) or value.keys() != {"text"} or not isinstance(value["text"], str):
         raise InvalidBody('$.content: expected {"text": …} for a message with pictures')
-    return compact_json(as_bytes({**value, "images": images}))
+    return json_of_bytes({**value, "images": images})
 
 
 def images_in(content: str) -> list[JsonObject]:
@@ -58,7 +58,7 @@ def images_in(content: str) -> list[JsonObject]:
 def without_images(content: str) -> tuple[str, tuple[str, ...]]:
     """Return the content that `with_images` was called with, and the identifiers of the pictures."""
     ids = tuple(str(image.get("url", "")).rpartition("/")[2] for image in images_in(content))
-    return compact_json(as_bytes({"text": text_in(content)})), ids
+    return json_of_bytes({"text": text_in(content)}), ids
 
 
 def value_in(content: str) -> JsonValue:

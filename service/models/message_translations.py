@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from service.db import write
 from service.errors import Forbidden, InvalidBody, MessageChanged, MessageGone, NothingToTranslate, SessionNotFound
-from service.fields import compact_json
+from service.fields import compact_json, json_of_integers
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.contents import EMPTY, clean, value_in
@@ -49,7 +49,7 @@ def with_translation(stored: str, translation: Translation) -> str:
     value = value_in(stored)
     members = to_builtins(translation)
     translations = {**(value if isinstance(value, dict) else {}), members.pop("language"): members}
-    return compact_json(list(clean(compact_json(translations)).encode()))
+    return json_of_integers(list(clean(compact_json(translations)).encode()))
 
 
 def find_translation(caller: Caller, session: ChatSession, message: Message, language: str) -> Translation | None:

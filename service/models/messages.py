@@ -23,8 +23,7 @@ from service.fields import (
     TimestampFlag,
     UlidIdentifier,
     WireType,
-    as_bytes,
-    compact_json,
+    json_of_bytes,
     reference,
 )
 from service.models.callers import Caller
@@ -168,7 +167,7 @@ class Message(Table):
     def snapshot(self) -> str:
         """Return the `reply_snapshot` of replies to this message."""
         about = {"sender_type": self.sender_type, "content_type": self.content_type}
-        return compact_json(as_bytes({**about, "text": self.plain_text[:PREVIEW_LENGTH]}))
+        return json_of_bytes({**about, "text": self.plain_text[:PREVIEW_LENGTH]})
 
     def edit(self, caller: Caller, content: str) -> msgspec.Raw:
         """Replace the content of a message of the caller, and return the message, rendered.

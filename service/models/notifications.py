@@ -33,8 +33,7 @@ from service.fields import (
     Timestamp,
     TimestampFlag,
     UlidIdentifier,
-    as_bytes,
-    compact_json,
+    json_of_bytes,
     reference,
 )
 from service.models.deliveries import Delivery
@@ -86,7 +85,7 @@ class Notification(Owned, Table):
         **columns: SqlValue,
     ) -> None:
         """Create a notification, inside the write that causes it, and queue its announcement."""
-        rendered = compact_json(as_bytes(payload))
+        rendered = json_of_bytes(payload)
         created = cls.create(user_id=user_id, type=type, title=title, payload=rendered, **columns)
         User.mark_changed(user_id)
         is_reminder = type == REMINDER  # which comes at its time

@@ -9,7 +9,7 @@ from msgspec import Raw
 from service import clock
 from service.db import Query, compiled, write
 from service.errors import Forbidden, MessageNotFound, NothingToReveal
-from service.fields import SqlValue, as_bytes, compact_json
+from service.fields import SqlValue, json_of_bytes
 from service.models.callers import Caller
 from service.models.chats import ChatSession
 from service.models.contents import EMPTY
@@ -32,7 +32,7 @@ def reveal(caller: Caller, session: ChatSession, message: Message) -> Raw:
             raise NothingToReveal
         revealed = rendered_for(message.id, receipts=caller.shows_receipts)
         now = clock.timestamp()
-        _mark_revealed(message.id, compact_json(as_bytes({"revealed_at": now})), now).run()
+        _mark_revealed(message.id, json_of_bytes({"revealed_at": now}), now).run()
         ChatSession.mark_changed(session.id)
         message.emit("message.revealed")
         return revealed

@@ -7,7 +7,7 @@ from msgspec import Raw
 from service import validators
 from service.db import write
 from service.errors import ClientMessageIdReused, Forbidden, InvalidBody, MessageNotFound, SessionNotFound
-from service.fields import SqlValue, as_bytes, compact_json
+from service.fields import SqlValue, as_bytes, json_of_bytes, json_of_integers
 from service.models import bot_replies, receipts, tool_permissions
 from service.models.actions import Action, pressed_before
 from service.models.bot_replies import PlannedReply, ReplyOptions
@@ -45,7 +45,7 @@ class Draft(NamedTuple):
 
     def pressing(self, source_id: str | None, action: Action) -> "Draft":
         """Return the message as the press of an action."""
-        payload = EMPTY if action.payload is None else compact_json(as_bytes(action.payload))
+        payload = EMPTY if action.payload is None else json_of_bytes(action.payload)
         return self._replace(action_id=action.id, action_source_id=source_id, action_payload=payload)
 
 
@@ -57,7 +57,7 @@ def stored_content(content: JsonValue) -> str:
         raise InvalidBody(f"$.content: {error}") from None
     if not 1 <= len(found) <= MAX_CONTENT_BYTES:
         raise InvalidBody(f"$.content: expected 1 to {MAX_CONTENT_BYTES} bytes of JSON")
-    return compact_json(found)
+    return json_of_integers(found)
 
 
 def require_translatable(draft: Draft) -> None:

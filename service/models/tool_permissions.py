@@ -6,7 +6,7 @@ from typing import Literal
 from service import clock
 from service.db import write
 from service.errors import GrantLimitReached, InsufficientScope
-from service.fields import as_bytes, compact_json
+from service.fields import json_of_bytes
 from service.models.actions import Action, Offer
 from service.models.audit_log import AuditLog
 from service.models.bot_replies import is_left_to_staff, replying_bot
@@ -41,7 +41,7 @@ def ask(pending: PendingReply, turn: Turn, text: str, labels: Sequence[str]) -> 
         if not store_turn(pending, turn, after=WAIT):
             return False
         offer = Offer([Action(id, label) for id, label in zip(DECISIONS, labels, strict=True)])
-        content = compact_json(as_bytes({"text": text}))
+        content = json_of_bytes({"text": text})
         columns = {"sender_id": session.bot_id, "sender_type": "bot", "action_payload": offer.stored()}
         post(session, id=turn.calls[-1].offer_id, content=content, **columns)
         return True
