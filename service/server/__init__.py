@@ -36,6 +36,7 @@ from service.server.connection import Connection
 from service.server.connection_counts import ConnectionCounts
 from service.server.event_loop import EventLoop
 from service.server.exchange import Exchange
+from service.server.fair_queue import FairQueue
 from service.server.group_commit import GroupCommit, Transaction
 from service.server.http_parser import body_memory, host_of
 from service.server.memory_limits import MAX_UNSENT, MemoryLimit
@@ -59,6 +60,8 @@ UNSENT_IN_KERNEL = 128 * 1024  # bytes of a response in the kernel's send buffer
 ACCEPT_LEAD = 4  # connections that a worker may have more than the others before it accepts one at a time
 MAX_ACCEPTS = 64  # connections accepted in one iteration
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+MAX_READ_SECONDS = 0.005  # after which reads of an iteration wait for the next one, with the requests that arrive
+MAX_SEND_DELAY = 0.002  # seconds that a response waits for others of the same iteration
 ACCEPT_PAUSE = 0.5  # seconds without accepting after the system is out of resources
 CHECK_INTERVAL = 1.0  # seconds between two checks of the connections' time limits
 M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 256 * 1024  # from malloc.h; bytes
@@ -109,6 +112,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         supported: dict[Runs, object] = {"read": inline_read, "write": transaction}
         self.can_run = {runs for runs, support in supported.items() if support}
         self.large_bodies: set[Connection] = set()  # connections that are receiving more than 16 KiB
+        self.reads = FairQueue[Connection]()  # connections with requests for the event loop
         self.ready: list[tuple[Connection, Exchange | None]] = []  # responses to send at the end of the iteration
         self._thread = 0
         self._paused_until = self._next_check = 0.0
@@ -145,6 +149,17 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.accepting = False
         self.del_channel()
         self.socket.close()
+
+    def process_reads(self) -> None:
+        """Process reads in turns of their clients, for at most MAX_READ_SECONDS."""
+        until = time.monotonic() + MAX_READ_SECONDS
+        while self.reads:
+            connection = self.reads.take()
+            connection.read()
+            if self.ready and connection.since - self.ready[0][0].since > MAX_SEND_DELAY:
+                self.send_ready()
+            if time.monotonic() >= until:
+                break
 
     def send_ready(self) -> None:
         """Send the responses of this iteration together: a client that wakes up competes for the processor."""
@@ -228,11 +243,12 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         """Run one iteration of the event loop, which waits at most `timeout` seconds for events."""
         with logs.handler.buffered():
             self.event_loop.refresh()
-            self.event_loop.run_once(0.0 if self.ready else timeout)
+            self.event_loop.run_once(0.0 if self.reads else timeout)
+            self.process_reads()
             self.send_ready()
         threads = self.task_dispatcher
         queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # free threads take the rest
-        queued += self.group_commit.count() if self.group_commit else 0
+        queued += len(self.reads) + (self.group_commit.count() if self.group_commit else 0)
         connections = len(self.active_channels)
         self.counts.set(connections)
         metrics.shared.set_gauges(connections, queued, self.suspended.count())

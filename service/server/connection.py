@@ -12,7 +12,7 @@ from service import db
 from service.api.event_stream import EventStream
 from service.api.long_poll import Suspend
 from service.api.operations import Runs
-from service.server.exchange import Exchange, chunk
+from service.server.exchange import Exchange, chunk, client_of
 from service.server.http_parser import SMALL_BODY, Request
 from service.server.memory_limits import UnsentData, UnsentFile
 
@@ -29,7 +29,6 @@ MIN_FILE_RATE = 32 * 1024  # bytes a second, on average, at which a client must 
 
 MIN_BODY_RATE = 1024  # bytes a second, measured over the last BODY_SLACK seconds
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, so that the client reads the response
-MAX_SEND_DELAY = 0.002  # seconds that a response waits for others of the same iteration
 
 
 class Connection(HTTPChannel):  # type: ignore[misc]
@@ -146,25 +145,24 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.handle_close()
 
     def begin(self, request: Request) -> None:
-        """Process a request: reads on the event loop, writes in a group commit, others in a thread of the pool.
-
-        A read that turns out to write, or to take long, is restarted in a thread.
-        """
+        """Let a request be processed: reads by the event loop, writes in a group commit, others by the thread pool."""
         server, request.begun = self.server, time.monotonic()
         runs = self.runs(request)
-        try:
-            if runs == "read":
-                with server.inline_read():
-                    server.ready.append((self, self.process()))
-            elif runs == "write":
-                self.since = request.begun
-                server.group_commit.add(Exchange(self, request))
-            else:
-                server.add_task(self)
-        except db.NeedsThread:
+        if runs == "read":
+            server.reads.add(client_of(self, request), self)
+        elif runs == "write":
+            self.since = request.begun
+            server.group_commit.add(Exchange(self, request))
+        else:
             server.add_task(self)
-        if server.ready and self.since - server.ready[0][0].since > MAX_SEND_DELAY:
-            server.send_ready()
+
+    def read(self) -> None:
+        """Process a read on the event loop. One that turns out to write, or to take long, is restarted in a thread."""
+        try:
+            with self.server.inline_read():
+                self.server.ready.append((self, self.process()))
+        except db.NeedsThread:
+            self.server.add_task(self)
 
     def runs(self, request: Request) -> Runs:
         """Return where a request runs: as its operation declares, if the database supports it and the body is small."""

@@ -52,7 +52,7 @@ class Exchange:
     def __init__(self, channel: Channel, request: Request) -> None:
         self.channel, self.request = channel, request
         # Whose turn it is (see FairQueue): the credential, once it is verified the user; without one, the address.
-        self.client = request.headers.get("HTTP_AUTHORIZATION") or str(channel.addr[0])
+        self.client = client_of(channel, request)
         options = _connection_options(request.headers.get("HTTP_CONNECTION", ""))
         self.is_last = bool(  # of its connection
             request.error or "close" in options or (request.version == "1.0" and "keep-alive" not in options)
@@ -178,6 +178,11 @@ class Exchange:
             "cx.open_stream": self.open_stream,
             **request.headers,
         }
+
+
+def client_of(channel: Channel, request: Request) -> str:
+    """Return whose turn it is to have a request processed: the credential, or without one the address."""
+    return request.headers.get("HTTP_AUTHORIZATION") or str(channel.addr[0])
 
 
 def chunk(data: bytes) -> bytes:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
@@ -12,6 +11,7 @@ from queue import Empty, SimpleQueue
 from service import db, logs
 from service.errors import StorageUnavailable
 from service.server.exchange import Channel, Exchange
+from service.server.fair_queue import FairQueue
 
 log = logging.getLogger("cx.server")
 
@@ -21,32 +21,6 @@ MAX_PREPARE_SECONDS = 0.005  # after which no further request is prepared before
 
 Transaction = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Opens a transaction. The function that it yields raises if the database has rolled it back."""
-
-
-class FairQueue:
-    """A queue of requests in which clients take turns, so that many connections give none of them a larger share."""
-
-    def __init__(self) -> None:
-        self._by_client: dict[str, deque[Exchange]] = {}  # in the order of turns
-        self._count = 0
-
-    def add(self, exchange: Exchange) -> None:
-        """Append a request to those of its client."""
-        self._by_client.setdefault(exchange.client, deque()).append(exchange)
-        self._count += 1
-
-    def take(self) -> Exchange:
-        """Remove and return the next request. The queue must not be empty."""
-        self._count -= 1
-        client = next(iter(self._by_client))
-        waiting = self._by_client.pop(client)
-        exchange = waiting.popleft()
-        if waiting:
-            self._by_client[client] = waiting  # after all other clients
-        return exchange
-
-    def __len__(self) -> int:
-        return self._count
 
 
 class GroupCommit:
@@ -62,8 +36,8 @@ class GroupCommit:
     def __init__(self, transaction: Transaction, restart: Callable[[Channel], None], wake: Callable[[], None]) -> None:
         self.transaction, self.restart, self.wake = transaction, restart, wake
         self._queue: SimpleQueue[Exchange | None] = SimpleQueue()
-        self._arrived = FairQueue()  # taken from the queue, not prepared
-        self._prepared = FairQueue()
+        self._arrived = FairQueue[Exchange]()  # taken from the queue, not prepared
+        self._prepared = FairQueue[Exchange]()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="group commit", daemon=True)
         self._thread.start()
@@ -99,7 +73,7 @@ class GroupCommit:
                 if exchange is None:
                     self._is_stopping = True
                 else:
-                    self._arrived.add(exchange)
+                    self._arrived.add(exchange.client, exchange)
 
     def _prepare_all(self) -> None:
         """Prepare the requests that have arrived, for at most MAX_PREPARE_SECONDS."""
@@ -117,7 +91,7 @@ class GroupCommit:
             self.restart(exchange.channel)
             return
         if needs_transaction:
-            self._prepared.add(exchange)
+            self._prepared.add(exchange.client, exchange)
         else:
             self._send(exchange)
             self.wake()

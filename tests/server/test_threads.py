@@ -16,6 +16,7 @@ import pytest
 from service import db
 from service.db import engine, sqlite, time_budget
 from service.models import ChatSession, Feedback, IdempotencyKey, Message, User
+from service import server as http_server
 from service.server import Server, connection, exchange, group_commit, listen
 from service.settings import Settings
 from tests.support.client import Client
@@ -211,7 +212,7 @@ class TestReadsOnTheEventLoop:
             send(channel, answer)
 
         service.before_call = hold
-        monkeypatch.setattr(connection, "MAX_SEND_DELAY", delay)
+        monkeypatch.setattr(http_server, "MAX_SEND_DELAY", delay)
         monkeypatch.setattr(connection.Connection, "send_response", record_and_send)
         others = [service.send("GET", "/nowhere") for _ in range(2)]
         assert all(other.getresponse().read() for other in others)
@@ -237,6 +238,33 @@ class TestReadsOnTheEventLoop:
             while part := client.recv(65536):
                 found += part
         assert found.count(b"HTTP/1.1 404") == 41
+
+    def test_a_client_with_many_reads_waits_for_one_with_few(
+        self, service: RecordingServer, alice: Client, bob: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(http_server, "MAX_READ_SECONDS", 0.0)
+        begun, go_on, seen = threading.Event(), threading.Event(), list[str]()
+        clients = [service.send("GET", f"/open{number}", token=alice.token) for number in range(3)]
+        other = service.send("GET", "/open", token=bob.token)
+        assert all(client.getresponse().read() for client in (*clients, other))
+
+        def hold(environ: dict[str, Any]) -> None:
+            path = environ["PATH_INFO"].rpartition("/")[2]
+            seen.append(path)
+            if path == "first":
+                begun.set()
+                assert go_on.wait(60)
+            if path == "0":  # the requests after it have arrived
+                other.request("GET", "/api/v1/bob", headers={"Authorization": f"Bearer {bob.token}"})
+
+        service.before_call = hold
+        first = service.send("GET", "/first", token=alice.token)
+        assert begun.wait(60)
+        for number, client in enumerate(clients):
+            client.request("GET", f"/api/v1/{number}", headers={"Authorization": f"Bearer {alice.token}"})
+        go_on.set()
+        assert [receive(client)[0] for client in (first, *clients, other)] == [404] * 5
+        assert seen == ["first", "0", "1", "bob", "2"]
 
     def test_require_a_database_that_supports_them(self) -> None:
         assert not (engine.Engine.reads_inline or engine.Engine.groups_writes or engine.Engine().is_reading_inline())
