@@ -182,7 +182,8 @@ class Exchange:
 
 def client_of(channel: Channel, request: Request) -> str:
     """Return whose turn it is to have a request processed: the credential, or without one the address."""
-    return request.headers.get("HTTP_AUTHORIZATION") or str(channel.addr[0])
+    headers = request.headers
+    return headers.get("HTTP_AUTHORIZATION") or headers.get("HTTP_COOKIE") or str(channel.addr[0])
 
 
 def chunk(data: bytes) -> bytes:

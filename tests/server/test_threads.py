@@ -14,9 +14,9 @@ import peewee
 import pytest
 
 from service import db
+from service import server as http_server
 from service.db import engine, sqlite, time_budget
 from service.models import ChatSession, Feedback, IdempotencyKey, Message, User
-from service import server as http_server
 from service.server import Server, connection, exchange, group_commit, listen
 from service.settings import Settings
 from tests.support.client import Client
@@ -453,6 +453,27 @@ class TestGroupCommit:
         login = {"email": alice.user.email, "password": PASSWORD}
         assert service.call("POST", "/auth/login", login)[0] == 200
         assert service.threads["POST /auth/login"] == [POOL]
+
+    def test_clients_take_turns_in_the_thread_pool(self, service: RecordingServer, alice: Client, bob: Client) -> None:
+        pool = service.server.task_dispatcher
+        pool.set_thread_count(1)
+        begun, go_on, seen = threading.Event(), threading.Event(), list[str]()
+
+        def hold(environ: dict[str, Any]) -> None:
+            seen.append(environ["QUERY_STRING"])
+            begun.set()
+            assert go_on.wait(60)
+
+        service.before_call = hold
+        clients, large = list[http.client.HTTPConnection](), {"description": "x" * connection.SMALL_BODY}
+        for name, who in (("first", alice), ("0", alice), ("1", alice), ("2", alice), ("bob", bob)):
+            clients.append(service.send("POST", f"/feedback?{name}", large, who.token))
+            assert begun.wait(60)
+            while len(pool.queue) < len(clients) - 1:
+                time.sleep(0.001)
+        go_on.set()
+        assert [receive(client)[0] for client in clients] == [400] * 5  # the description is too long
+        assert seen == ["first", "0", "bob", "1", "2"]
 
     def test_a_post_that_only_reads_does_not_wait_for_writers(self, service: RecordingServer, alice: Client) -> None:
         with db.write():
