@@ -1,11 +1,14 @@
 """Display names and avatars of users, bots and apps, and names of browsers."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import peewee
+
+from service.db import CompiledQuery, Query, Row, compiled, pad_values
+from service.fields import SqlValue
 from service.models import App, Avatar, Bot, BotPicture, User
-from service.models.bot_pictures import key_of
 from service.models.callers import Caller
 from service.translation import gettext
 from service.types import JsonObject
@@ -36,31 +39,47 @@ class DisplayProfile(NamedTuple):
 
 def users(ids: Iterable[str | None]) -> dict[str, DisplayProfile]:
     """Return the profiles of users by identifier. They never contain e-mail addresses."""
-    unique = _unique(ids)
-    avatars = Avatar.select(Avatar.user_id, Avatar.name).where(Avatar.user_id.in_(unique))
-    pictures = {avatar.user_id: avatar.url("") for avatar in avatars}
-    return {
-        user.id: DisplayProfile(user_name(user) or gettext("Guest"), pictures.get(user.id, ""), _color(user.id))
-        for user in User.select().where(User.id.in_(unique))
-    }
+    rows = _rows(_users, ids)
+    return {id: _profile(id, _name(*names) or gettext("Guest"), Avatar.folder, picture) for id, *names, picture in rows}
 
 
 def bots(ids: Iterable[str | None]) -> dict[str, DisplayProfile]:
     """Return the profiles of bots by identifier."""
-    unique = _unique(ids)
-    keys = [key_of(id, "icon") for id in unique]
-    icons = BotPicture.select(BotPicture.bot_id, BotPicture.name).where(BotPicture.id.in_(keys))
-    pictures = {icon.bot_id: icon.url("") for icon in icons}
-    rows = Bot.select().where(Bot.id.in_(unique))
-    return {
-        bot.id: DisplayProfile(bot.name or gettext("Bot"), pictures.get(bot.id, ""), _color(bot.id)) for bot in rows
-    }
+    rows = _rows(_bots, ids)
+    return {id: _profile(id, name or gettext("Bot"), BotPicture.folder, picture) for id, name, picture in rows}
 
 
 def apps(ids: Iterable[str | None]) -> dict[str, DisplayProfile]:
     """Return the profiles of apps by identifier."""
-    rows = App.select().where(App.id.in_(_unique(ids)))
-    return {app.id: DisplayProfile(app.name or gettext("App"), "", _color(app.id)) for app in rows}
+    return {id: _profile(id, name or gettext("App")) for id, name in _rows(_apps, ids)}
+
+
+def _rows(query: Callable[..., CompiledQuery], ids: Iterable[str | None]) -> list[Row]:
+    unique: list[SqlValue] = sorted({id for id in ids if id})
+    return query(*pad_values(unique)).rows() if unique else []
+
+
+def _profile(id: str, name: str, folder: str = "", picture: str | None = None) -> DisplayProfile:
+    return DisplayProfile(name, f"{folder}{picture}" if picture else "", int(id[:8], 16) % COLORS)
+
+
+@compiled
+def _users(*ids: str) -> Query:
+    columns = User.id, User.display_name, User.first_name, User.last_name, Avatar.name
+    found = User.select(*columns).join(Avatar, peewee.JOIN.LEFT_OUTER, on=Avatar.user_id == User.id)
+    return found.where(User.id.in_(ids))
+
+
+@compiled
+def _bots(*ids: str) -> Query:
+    icon = BotPicture.id == Bot.id.concat(peewee.SQL("' icon'"))  # its `key_of`
+    found = Bot.select(Bot.id, Bot.name, BotPicture.name).join(BotPicture, peewee.JOIN.LEFT_OUTER, on=icon)
+    return found.where(Bot.id.in_(ids))
+
+
+@compiled
+def _apps(*ids: str) -> Query:
+    return App.select(App.id, App.name).where(App.id.in_(ids))
 
 
 def chat_titles(caller: Caller, sessions: Iterable[JsonObject]) -> dict[str, DisplayProfile]:
@@ -79,7 +98,11 @@ def chat_titles(caller: Caller, sessions: Iterable[JsonObject]) -> dict[str, Dis
 
 def user_name(user: User) -> str:
     """Return the display name of a user, else first and last name; empty if both are unset."""
-    return str(user.display_name or f"{user.first_name} {user.last_name}".strip())
+    return _name(user.display_name, user.first_name, user.last_name)
+
+
+def _name(display_name: str, first_name: str, last_name: str) -> str:
+    return display_name or f"{first_name} {last_name}".strip()
 
 
 def client_name(user_agent: str) -> str:
@@ -92,11 +115,3 @@ def client_name(user_agent: str) -> str:
         if is_browser
         else user_agent or gettext("Unknown program")
     )
-
-
-def _unique(ids: Iterable[str | None]) -> list[str]:
-    return sorted({id for id in ids if id})
-
-
-def _color(id: str) -> int:
-    return int(id[:8], 16) % COLORS
