@@ -7,7 +7,7 @@ from typing import NamedTuple
 import peewee
 
 from service import clock, responder
-from service.db import write
+from service.db import Query, compiled, database, literal, write
 from service.errors import SessionArchived
 from service.fields import json_of_bytes
 from service.models import inbox, receipts
@@ -138,13 +138,18 @@ def is_left_to_staff(session_id: str) -> bool:
     session = ChatSession.get_by_id(session_id)
     if session.status not in REPLY_STATUSES or session.assignee_id or session.handed_over_at:
         return True
+    since = max(clock.timestamp(clock.now() - STAFF_PAUSE), session.given_back_at or "")
+    return bool(_messages_of_staff(session_id, since).value())
+
+
+@compiled
+def _messages_of_staff(session_id: str, since: str) -> Query:
+    """Select the number of messages of staff since a time, among the newest of a session."""
     columns = Message.sender_type, Message.created_at
     newest = Message.select(*columns).where(Message.chat_session_id == session_id, PUBLIC)
-    newest = newest.order_by(NEWEST_FIRST.sql()).limit(STAFF_LOOKBACK).alias("newest")
-    since = max(clock.timestamp(clock.now() - STAFF_PAUSE), session.given_back_at or "")
+    newest = newest.order_by(NEWEST_FIRST.sql()).limit(literal(STAFF_LOOKBACK)).alias("newest")
     by_staff = peewee.Select((newest,), (peewee.fn.count(peewee.SQL("*")),))
-    by_staff = by_staff.where(newest.c.sender_type == "agent", newest.c.created_at > since)
-    return bool(by_staff.bind(Message._meta.database).scalar())
+    return by_staff.where(newest.c.sender_type == "agent", newest.c.created_at > since).bind(database)
 
 
 def question(pending: PendingReply) -> Question | None:

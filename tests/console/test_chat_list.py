@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from service import clock
-from service.models import App, Bot, ChatSession, DataShare, Event, Feedback, User
+from service import clock, db
+from service.console import display_names
+from service.models import App, Avatar, Bot, BotPicture, ChatSession, DataShare, Event, Feedback, User
 from tests.support.client import Client
+from tests.support.sample_data import picture
 from tests.support.web_client import Browser
 
 FUTURE = "2099-01-01T10:00:00.000Z"
@@ -167,3 +169,20 @@ class TestTheDetailsOfTheCustomer:
         browser = Browser(application).signed_in(admin)
         browser.open(f"/console/chats/{chat}")
         assert "Too slow" in browser.text
+
+
+class TestDisplayNames:
+    def test_have_the_pictures_of_users_and_the_icons_of_bots(self, alice: Client, bob: Client, shop: App) -> None:
+        bots = [Bot.create(app_id=shop.id, name=name) for name in ("Hilda", "Otto")]
+        with db.write():
+            BotPicture.store(bots[0].id, "cover", picture(), "")
+            icon = BotPicture.store(bots[0].id, "icon", picture(), "")
+        avatar = Avatar.set_for(alice.user.id, picture(), "")
+        shown = display_names.bots([bots[0].id, None, bots[1].id])
+        assert {id: (profile.name, profile.picture) for id, profile in shown.items()} == {
+            bots[0].id: ("Hilda", icon),
+            bots[1].id: ("Otto", ""),
+        }
+        users = display_names.users([alice.user.id, bob.user.id, alice.user.id])
+        assert {id: profile.picture for id, profile in users.items()} == {alice.user.id: avatar, bob.user.id: ""}
+        assert display_names.apps([]) == {} == display_names.users([None])
