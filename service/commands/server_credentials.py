@@ -26,6 +26,8 @@ def show(flags: argparse.Namespace, settings: Settings) -> None:
     for client in ServerCredential.select().order_by(ServerCredential.created_at, ServerCredential.id):
         state = f"revoked {client.revoked_at}" if client.revoked_at else "active"
         asked = f"asked {client.last_asked_at}" if client.last_asked_at else "never asked"
+        if client.has_previous_secret:
+            asked += f"  previous secret valid until {client.previous_expires_at}"
         print_row(flags, client.rendered(), f"{state}  {asked}  {client.mcp_server_id}  {client.name}")
 
 

@@ -34,7 +34,7 @@ class ServerCredential(Table):
     mcp_server_id = Text(255, min_length=1, default=None)
     secret_digest = Text(visibility=INTERNAL)
     previous_digest = Text(visibility=INTERNAL)  # of the secret before the last rotation
-    previous_expires_at = Timestamp(null=True, visibility=INTERNAL)
+    previous_expires_at = Timestamp(null=True)  # until then, the secret before the last rotation is valid
     created_at = Timestamp(default=clock.timestamp)
     revoked_at = Timestamp(null=True)
     last_asked_at = Timestamp(null=True)  # see `record_question`
@@ -95,12 +95,17 @@ class ServerCredential(Table):
         with write(id):
             cls.update(last_asked_at=clock.timestamp(at)).where(cls.id == id, is_due).execute()
 
+    @property
+    def has_previous_secret(self) -> bool:
+        """Whether the secret before the last rotation is valid too."""
+        expires_at = self.previous_expires_at
+        return bool(expires_at) and expires_at > clock.timestamp() and not self.revoked_at
+
     def has_secret(self, secret: str) -> bool:
         """Return whether a secret is valid: the current one, or the previous one during OVERLAP."""
         digest = _digest(secret)
-        overlaps = bool(self.previous_expires_at) and self.previous_expires_at > clock.timestamp()
         is_current = hmac.compare_digest(digest, self.secret_digest)
-        is_previous = overlaps and hmac.compare_digest(digest, self.previous_digest)
+        is_previous = self.has_previous_secret and hmac.compare_digest(digest, self.previous_digest)
         return not self.revoked_at and (is_current or is_previous)
 
     def check_access(self, grant_id: str, mcp_server_id: str, tool: str, conversation_id: str | None) -> Verdict:
@@ -118,7 +123,7 @@ class ServerCredential(Table):
 
     def rendered(self) -> dict[str, str | None]:
         """Return the members that operators see."""
-        names = ("id", "name", "mcp_server_id", "created_at", "revoked_at", "last_asked_at")
+        names = ("id", "name", "mcp_server_id", "created_at", "revoked_at", "last_asked_at", "previous_expires_at")
         return {name: getattr(self, name) for name in names}
 
     def _record(self, kind: Kind, actor_id: str) -> None:

@@ -34,6 +34,8 @@ def test_a_client_is_added_rotated_and_revoked(cx: Command) -> None:
     assert first not in cx("client", "list").output
     rotated, second = secret_of(cx("client", "rotate", id))
     assert rotated == id
+    until = listed(cx)[0]["previous_expires_at"]
+    assert f"previous secret valid until {until}" in cx("client", "list").output
     assert [ServerCredential.get_by_id(id).has_secret(secret) for secret in (first, second)] == [True, True]
     _, third = secret_of(cx("client", "rotate", id, "--at-once"))
     assert [ServerCredential.get_by_id(id).has_secret(secret) for secret in (first, second, third)] == [
@@ -41,6 +43,7 @@ def test_a_client_is_added_rotated_and_revoked(cx: Command) -> None:
         False,
         True,
     ]
+    assert listed(cx)[0]["previous_expires_at"] is None
     for _ in range(2):
         assert cx("client", "revoke", id).status == 0
     assert listed(cx)[0]["revoked_at"]

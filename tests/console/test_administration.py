@@ -625,10 +625,15 @@ class TestCredentialsOfServers:
         browser.navigate("POST", self.PAGE, self.form(browser, act="rotate", id=first.client_id))
         id, second = self.shown(browser)
         assert id == first.client_id and "Secret replaced." in browser.text
+        assert "previous secret valid until" in browser.text
         assert validity(first.secret, second) == [True, True]
         browser.navigate("POST", self.PAGE, self.form(browser, act="rotate", id=first.client_id, at_once="true"))
         third = self.shown(browser)[1]
         assert validity(first.secret, second, third) == [False, False, True]
+        assert "previous secret valid until" not in browser.text
+        ServerCredential.update(previous_expires_at="2026-01-01T00:00:00.000Z").execute()
+        browser.open(self.PAGE)
+        assert "previous secret valid until" not in browser.text
         assert [entry.kind for entry in self.entries()[1:]] == ["server_credential_rotated"] * 2
         assert {entry.actor_id for entry in self.entries()[1:]} == {admin.user.id}
 

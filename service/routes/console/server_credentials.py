@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from service import clock
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Cursor, HtmlPage, Redirect
 from service.console import layout
@@ -60,6 +61,7 @@ def credentials_page(
         done=query.done,
         failure=failure,
         issued=issued,
+        now=clock.timestamp(),
     )
 
 
