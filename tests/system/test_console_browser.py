@@ -547,6 +547,27 @@ def test_paging_without_scripts_shows_the_next_messages(enter: Callable[..., Vis
     expect(message(page, f"line {number}").first).to_be_in_viewport()
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_chat_opens_at_its_newest_message(scripts: bool, enter: Callable[..., Visit]) -> None:
+    page = enter("alice", LIGHT, NARROW, java_script_enabled=scripts).page
+    page.goto(f"{page.url}console/chats/{LONG}")
+    expect(message(page, "line 98")).to_be_in_viewport()
+    page.goto(f"{page.url}?before=01JD4Q9M600000000000000000")
+    expect(page.locator(".message").first).to_be_in_viewport()
+
+
+def test_reload_keeps_the_scroll_position(enter: Callable[..., Visit]) -> None:
+    page = enter("alice", LIGHT, NARROW).page
+    page.goto(f"{page.url}console/chats/{LONG}")
+    expect(message(page, "line 98")).to_be_in_viewport()
+    page.wait_for_load_state()
+    page.evaluate("scrollTo({ top: 300, behavior: 'instant' })")
+    text = page.locator(".message").nth(3).inner_text()
+    page.reload()
+    expect(page.locator(".message", has_text=text)).to_be_in_viewport()
+    expect(message(page, "line 98")).not_to_be_in_viewport()
+
+
 def test_older_messages_are_added_above(enter: Callable[..., Visit]) -> None:
     page = enter("alice", LIGHT, NARROW).page
     page.goto(f"{page.url}console/chats/{LONG}#end")
