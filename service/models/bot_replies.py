@@ -45,16 +45,9 @@ class ReplyOptions(NamedTuple):
         """Return the options of a request."""
         return cls(accept_language, bool(settings.assistant_url), settings.demo_questions)
 
-    def are_for_assistant(self, session: ChatSession, text: str) -> bool:
-        """Return whether the assistant replies to a text.
-
-        That of a demo gets questions, and what follows while it has not replied, because a message replaces the one
-        before it in the queue, and ends its turn.
-        """
-        if not self.by_assistant or not self.demo_questions:
-            return self.by_assistant
-        waits = PendingReply.select().where(PendingReply.chat_session_id == session.id)
-        return bool(re.search(self.demo_questions, text)) or bool(waits.exists())
+    def is_for_assistant(self, text: str) -> bool:
+        """Return whether the assistant replies to a text. That of a demo replies to its questions only."""
+        return self.by_assistant and bool(re.search(self.demo_questions, text))
 
 
 class PlannedReply(NamedTuple):
@@ -63,6 +56,7 @@ class PlannedReply(NamedTuple):
     reply: BotReply | None
     languages: list[str]
     calls_person: bool = False  # the customer asks for a person
+    ends_turn: bool = False  # of the assistant, which may wait for a permission
 
 
 class Question(NamedTuple):
@@ -84,10 +78,10 @@ def plan_reply(session: ChatSession, text: str, options: ReplyOptions) -> Planne
         return None
     languages = languages_of(session, options.accept_language)
     calls_person = responder.asks_for_person(text)
-    if not calls_person and options.are_for_assistant(session, text):
+    if not calls_person and options.is_for_assistant(text):
         return PlannedReply(None, languages) if replying_bot(session) else None
     reply = automatic_reply(session, text, languages)
-    return PlannedReply(reply, languages, calls_person) if reply else None
+    return PlannedReply(reply, languages, calls_person, ends_turn=options.by_assistant) if reply else None
 
 
 def store_or_queue(session: ChatSession, message: Message, planned: PlannedReply) -> None:
@@ -97,6 +91,8 @@ def store_or_queue(session: ChatSession, message: Message, planned: PlannedReply
     if planned.calls_person:
         _hand_over(session, session.user_id, planned.reply)
     elif planned.reply:
+        if planned.ends_turn:  # as a message does that replaces another one in the queue
+            PendingReply.delete().where(PendingReply.chat_session_id == session.id).execute()
         _post(session, planned.reply)
     else:
         PendingReply.add(message.id, session.id, planned.languages)
