@@ -16,13 +16,18 @@
   main.addEventListener("pointerdown", (event) => {
     if (event.target.closest("#canned-replies")) event.preventDefault(); // keeps the focus in the field
   });
-  main.addEventListener("click", (event) => {
+  main.addEventListener("click", async (event) => {
     if (event.target.closest("#canned-replies")) return insert(event.target.closest("[role=option]"));
-    if (!event.target.closest("[data-canned-replies]")) return;
+    const link = event.target.closest("[data-canned-replies]");
+    if (!link) return;
     event.preventDefault();
-    if (!field().value) field().value = "/";
+    const isEmpty = !field().value;
+    if (isEmpty) field().value = "/";
     field().focus();
-    update();
+    await update();
+    if (!isEmpty || field().value !== "/" || options().length) return;
+    field().value = ""; // there is none yet
+    location.assign(link.href);
   });
 
   async function update() {

@@ -61,6 +61,13 @@ const onReadingEnd = () => {
   countNew(-newMessages);
 };
 document.addEventListener("scroll", onReadingEnd, { passive: true });
+
+// Stays at the end when the window or the composer changes its size, and when a picture is loaded.
+let wasScrolledToEnd = false;
+for (const type of ["scroll", "load"]) addEventListener(type, () => (wasScrolledToEnd = isAtEnd()), { passive: true });
+addEventListener("resize", () => wasScrolledToEnd && goToEnd());
+new ResizeObserver(() => wasScrolledToEnd && goToEnd()).observe(main);
+
 document.addEventListener("visibilitychange", () => !document.hidden && onReadingEnd());
 
 function goToEnd() {

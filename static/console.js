@@ -15,6 +15,10 @@ if (timezone && ![undefined, timezone].includes(main.dataset.timezone) && !hasTi
   if (hasTimezone()) location.reload();
 }
 
+// On a window that is too low for all links of the menu, shows that of this page.
+const navigation = document.getElementById("navigation");
+navigation.scrollTop = (navigation.querySelector("[aria-current]")?.offsetTop ?? 0) - navigation.clientHeight / 2;
+
 // Submits each form once, however often its button is pressed.
 document.addEventListener("submit", (event) => {
   const form = event.target;

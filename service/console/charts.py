@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from service.history import Point
 from service.translation import gettext
+from service.translation.numbers import format_number
 
 WIDTH, HEIGHT, MARGIN = 320, 80, 4  # units of the drawing
 
@@ -25,7 +26,7 @@ def draw(title: str, points: Sequence[Point], unit: str, digits: int = 0) -> Cha
         return Chart(title, gettext("No values yet."), "", "–")
 
     def number(value: float) -> str:
-        return f"{value:,.{digits}f}{unit}"
+        return f"{format_number(value, digits)}{unit}"
 
     text = gettext(
         "Lowest {lowest}, highest {highest}, mean {mean}.",

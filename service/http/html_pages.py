@@ -13,6 +13,7 @@ from service.errors import ErrorInfo
 from service.http.responses import Response
 from service.models import StoredBranding
 from service.settings import Settings
+from service.translation.numbers import format_number, format_size
 
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -35,6 +36,8 @@ _FUNCTIONS = {  # of templates
     "_": translation.gettext,
     "ngettext": translation.ngettext,
     "html": translation.html,
+    "format_number": format_number,
+    "format_size": format_size,
     "label_of": label_of,
     "capitalized_label": capitalized_label,
 }

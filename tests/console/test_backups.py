@@ -67,7 +67,7 @@ def test_backup_is_made_and_downloaded(
     assert (state.error, len(state.backups)) == ("", 1)
     [backup] = state.backups
     shown = browser.open(PAGE).raw.decode()
-    assert f"{backup.size:,} bytes" in shown
+    assert f"{backup.size / 1024:,.0f} KiB" in shown
     assert "Age of the last backup: 1 minute" in browser.text
     reply = send(browser, f"{PAGE}/download", name=backup.name)
     assert reply.headers["Content-Disposition"] == f'attachment; filename="{backup.name}"'

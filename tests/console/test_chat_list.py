@@ -93,9 +93,9 @@ class TestTheRows:
         create_chat(shop, alice, bot_id=bot.id, status="open")
         create_chat(shop, alice, status="open")
         html = staff.open("/").raw.decode()
-        assert f"<small><bdi>{bot.name}</bdi></small>" in html and f"<small><bdi>{shop.name}</bdi></small>" in html
+        assert f"<span><bdi>{bot.name}</bdi></span>" in html and f"<span><bdi>{shop.name}</bdi></span>" in html
         html = Browser(application).signed_in(alice).open("/").raw.decode()
-        assert f"<small><bdi>{shop.name}</bdi></small>" in html  # of the chat with the bot
+        assert f"<span><bdi>{shop.name}</bdi></span>" in html  # of the chat with the bot
 
     def test_have_customer_last_message_time_status_and_unread_count(
         self, staff: Browser, alice: Client, shop: App

@@ -8,6 +8,7 @@ from service import clock, translation
 from service.console.times import Times, age_of
 from service.models import ChatSession
 from service.translation import Html, gettext, html, ngettext
+from service.translation.numbers import format_number, format_size
 from tests.support.client import Client
 from tests.support.observe import at_once
 from tests.support.web_client import Browser
@@ -136,6 +137,27 @@ class TestTexts:
             assert (
                 len({ngettext("{count} day", "{count} days", n).replace(str(n), "") for n in (1, 2, 3, 11, 100)}) >= 4
             )
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("language", "number", "size"),
+        [
+            ("en", "1,234,567.9", "1.4 MiB"),
+            ("ar", "1,234,567.9", "1.4 MiB"),
+            ("de", "1.234.567,9", "1,4 MiB"),
+            ("fr", "1\u202f234\u202f567,9", "1,4 MiB"),
+        ],
+    )
+    def test_have_the_separators_of_the_language(self, language: str, number: str, size: str) -> None:
+        with translation.use(language):
+            assert (format_number(1_234_567.89, 1), format_size(1_500_000)) == (number, size)
+
+    @pytest.mark.parametrize(
+        ("size", "expected"), [(0, "0 KiB"), (708_608, "692 KiB"), (1_023_999, "1.0 MiB"), (5 << 50, "5,120 TiB")]
+    )
+    def test_of_bytes_have_units(self, size: int, expected: str) -> None:
+        assert format_size(size) == expected
 
 
 class TestDates:

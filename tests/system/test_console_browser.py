@@ -312,7 +312,7 @@ def test_console_works_without_scripts(width: int, enter: Callable[..., Visit]) 
     expect(message(page, f"A reply, {width}").locator("blockquote")).to_have_text(text)
     choose(page, f"A reply, {width}", "Delete")
     expect(message(page, f"A reply, {width}")).to_have_count(0)
-    page.get_by_text("Manage").click()
+    page.locator(".manage > summary").click()
     page.get_by_label("Status").select_option("snoozed")
     page.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status")).to_have_text("Snoozed.")
@@ -554,6 +554,24 @@ def test_chat_opens_at_its_newest_message(scripts: bool, enter: Callable[..., Vi
     expect(message(page, "line 98")).to_be_in_viewport()
     page.goto(f"{page.url}?before=01JD4Q9M600000000000000000")
     expect(page.locator(".message").first).to_be_in_viewport()
+
+
+def test_chat_stays_at_its_end_when_the_window_or_the_composer_changes_its_size(enter: Callable[..., Visit]) -> None:
+    page = enter("alice", LIGHT, NARROW).page
+    page.goto(f"{page.url}console/chats/{LONG}#end")
+    newest = message(page, "line 98")
+    expect(newest).to_be_in_viewport(ratio=1)
+    for size in ({"width": NARROW, "height": 500}, {"width": WIDE, "height": 800}, {"width": NARROW, "height": 700}):
+        page.set_viewport_size(size)  # type: ignore[arg-type]
+        expect(newest).to_be_in_viewport(ratio=1)
+    page.get_by_label("Your message").fill("one\ntwo\nthree\nfour\nfive\nsix\nseven")
+    top = page.locator(".composer").evaluate("element => element.getBoundingClientRect().top")
+    box = newest.bounding_box()
+    assert box and box["y"] + box["height"] <= top
+    page.evaluate("scrollTo({ top: 200, behavior: 'instant' })")
+    expect(newest).not_to_be_in_viewport()
+    page.set_viewport_size({"width": NARROW, "height": 800})
+    expect(newest).not_to_be_in_viewport()
 
 
 def test_reload_keeps_the_scroll_position(enter: Callable[..., Visit]) -> None:
@@ -944,13 +962,18 @@ def test_keyboard_shortcuts(enter: Callable[..., Visit]) -> None:
 
 
 def test_canned_reply_is_inserted_with_the_keyboard(enter: Callable[..., Visit], server: Served) -> None:
+    visitor = enter("agent", LIGHT, WIDE, reduced_motion="reduce")
+    page = visitor.open(f"{CHAT}#end")
+    with visitor.intercept(lambda request: "prefix=" in request.url, lambda route: route.fulfill(body="")):
+        page.locator("[data-canned-replies]").click()  # as if there were none
+        expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Canned replies"))
     token = server.log_in("agent@example.com")
     for shortcut, text in (("shipping", "It ships today."), ("shop", "We are open\nfrom nine to five.")):
         body = {"shortcut": shortcut, "text": text}
         server.call("POST", f"/api/v1/apps/{h.SHOP}/canned-replies", body, token)
-    visitor = enter("agent", LIGHT, WIDE, reduced_motion="reduce")
-    page = visitor.open(f"{CHAT}#end")
+    visitor.open(f"{CHAT}#end")
     field, options = page.get_by_label("Your message"), page.locator("#canned-replies li")
+    expect(field).to_have_value("")
     field.press_sequentially("/sh")
     expect(options).to_have_text([re.compile("/shipping It ships today"), re.compile("/shop We are open")])
     expect(page.locator("#canned-replies [aria-selected=true]")).to_contain_text("/shipping")
@@ -1010,20 +1033,20 @@ def test_menu_of_a_chat_follows_its_assignee(enter: Callable[..., Visit]) -> Non
     page, other = (enter(name).open(f"{CHAT}#end") for name in ("agent", "ada"))
     manage = page.locator(".manage")
     take_over, give_back = (
-        manage.get_by_role("button", name=name) for name in ("Take over the chat", "Give back to the bot")
+        page.get_by_role("button", name=name) for name in ("Take over the chat", "Give back to the bot")
     )
-    manage.locator("summary").click()
     expect(give_back).to_have_count(0)
+    expect(page.get_by_text("The bot replies until a person takes over.")).to_be_visible()
     take_over.click()
     expect(page.locator("[data-part=status]")).to_contain_text("assigned to")
+    expect(page.get_by_text("The bot replies until a person takes over.")).to_have_count(0)
     manage.locator("summary").click()
     expect(take_over).to_have_count(0)
     give_back.click()
     expect(page.locator("[data-part=status]")).not_to_contain_text("assigned to")
     manage.locator("summary").click()
     manage.get_by_label("Snooze until").fill("2099-01-01T10:00")
-    other.locator(".manage summary").click()
-    other.locator(".manage").get_by_role("button", name="Take over the chat").click()
+    other.get_by_role("button", name="Take over the chat").click()
     expect(page.locator("[data-part=status]")).to_contain_text("assigned to")
     expect(manage.get_by_label("Snooze until")).to_have_value("2099-01-01T10:00")  # kept while the menu is open
     manage.locator("summary").click()

@@ -16,6 +16,7 @@ from service.models import AuditLog
 from service.models.audit_log import KINDS, BrokenChain, VerificationTimeout
 from service.models.callers import Caller
 from service.translation import gettext
+from service.translation.numbers import format_number
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html", admin_only=True)
 
@@ -82,7 +83,7 @@ def verify() -> str:
         raise Busy("Another verification of the audit log is in progress; try again in a moment.")
     try:
         head = AuditLog.verify(time_limit=VERIFY_SECONDS)
-        return gettext("{number} entries verified. Head: {head}", number=f"{head.position:,}", head=head)
+        return gettext("{number} entries verified. Head: {head}", number=format_number(head.position), head=head)
     except BrokenChain as broken:
         raise InvalidBody(gettext("The audit log is not valid: {error}.", error=broken)) from None
     except VerificationTimeout:

@@ -17,6 +17,7 @@ from service.models.callers import Caller
 from service.operate import doctor, stored_backups
 from service.settings import Settings
 from service.translation import gettext
+from service.translation.numbers import format_number, format_size
 from service.version import VERSION
 
 routes = Routes("Console", prefix="", scope="console", extension=True, produces="text/html", admin_only=True)
@@ -56,14 +57,14 @@ def facts(current: Sample, settings: Settings) -> dict[str, str]:
         gettext("Database"): gettext("{kind}, schema {number}", kind=db.database.kind, number=migrations.version()),
         gettext("Running for"): gettext("{days} d {hours} h {minutes} min", days=days, hours=hours, minutes=minutes),
         gettext("Processes"): f"{max(1, metrics.shared.slots - 1)}",
-        gettext("Memory of all processes"): f"{memory / MIB:,.0f} MiB" if memory else "",
-        gettext("Requests since the start"): f"{current.traffic.requests:,.0f}",
-        gettext("Open connections"): f"{current.traffic.connections:,.0f}",
-        gettext("Requests that wait for a thread"): f"{current.traffic.queued:,.0f}",
+        gettext("Memory of all processes"): format_size(memory) if memory else "",
+        gettext("Requests since the start"): format_number(current.traffic.requests),
+        gettext("Open connections"): format_number(current.traffic.connections),
+        gettext("Requests that wait for a thread"): format_number(current.traffic.queued),
         gettext("Last backup in the console"): gettext("{age} ago", age=age_of(backups[0].created_at))
         if backups
         else gettext("None"),
-        gettext("Free disk space"): f"{free / MIB:,.0f} MiB" if free is not None else "",
+        gettext("Free disk space"): format_size(free) if free is not None else "",
     }
     return {name: text for name, text in found.items() if text}
 
