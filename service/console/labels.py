@@ -6,6 +6,7 @@ from service.models import audit_log, bots, chats, feedback
 from service.models.announcements import ANNOUNCEMENT
 from service.models.assignments import ASSIGNED
 from service.models.feedback import FEEDBACK_STATUS
+from service.models.messages import PHOTO, READ_ONCE
 from service.models.notifications import REMINDER
 from service.models.posting import WAITING
 from service.models.snoozing import REOPENED
@@ -97,3 +98,8 @@ def notification_title(type: str, title: str, payload: JsonValue) -> str:
     if type == FEEDBACK_STATUS and status in feedback.STATUSES:
         return gettext("Your feedback is {status}", status=label_of(status))
     return gettext(title) if type in COMPOSED else title
+
+
+def notification_body(body: str) -> str:
+    """Return the text of a notification; what stands for a message without a text, in the language of the request."""
+    return gettext(body) if body in (PHOTO, READ_ONCE) else body

@@ -42,10 +42,12 @@ from service.models.message_images import MessageImage
 from service.models.notifications import Notification
 from service.models.reply_queue import PendingReply
 from service.models.webhooks import EventType, emit
+from service.translation import gettext_noop
 
 PIN_LIMIT = 100  # pinned public messages of a chat session, and as many pinned private notes
 PIN_BYTES = 1024 * 1024  # contents of the pinned messages of either kind; their list is not paginated
 PREVIEW_LENGTH = 200  # characters of a text in replies, notifications and overviews
+PHOTO, READ_ONCE = gettext_noop("Photo"), gettext_noop("Read-once message")  # previews of messages without a text
 PURGED = "gdpr_purged"
 RECEIPTS = ("delivered_to_customer", "read_by_customer", "delivered_to_staff", "read_by_staff")
 
@@ -162,7 +164,7 @@ class Message(Table):
     @property
     def preview(self) -> str:
         """Return the beginning of the text, for lists and notifications."""
-        return preview(self.plain_text, self.content_type) or ("Read-once message" if self.is_read_once else "")
+        return preview(self.plain_text, self.content_type) or (READ_ONCE if self.is_read_once else "")
 
     def snapshot(self) -> str:
         """Return the `reply_snapshot` of replies to this message."""
@@ -366,7 +368,7 @@ def _is_to_be_sealed(given: dict[str, SqlValue]) -> bool:
 
 def preview(text: str, content_type: str) -> str:
     """Return the beginning of a message's text; of a picture without text, the word for it."""
-    return text[:PREVIEW_LENGTH] or ("Photo" if content_type == IMAGE else "")
+    return text[:PREVIEW_LENGTH] or (PHOTO if content_type == IMAGE else "")
 
 
 # As `searched_text`: PostgreSQL's lower() changes only ASCII letters in a column with the collation C.

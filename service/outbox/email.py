@@ -11,7 +11,7 @@ from service import clock, db, translation
 from service.auth import mail_links
 from service.branding import UNSET, branding_of
 from service.console.display_names import client_name
-from service.console.labels import notification_title
+from service.console.labels import notification_body, notification_title
 from service.console.messages import json_value
 from service.console.times import Times
 from service.models import Delivery, LoginSession, Notification, StoredBranding, User
@@ -87,7 +87,8 @@ def announcement(user: User, notifications: Sequence[Notification], base_url: st
 
 def _item(row: Notification, times: Times) -> Item:
     title = notification_title(row.type, row.title, json_value(json.loads(row.payload)))
-    text = row.body if len(row.body) <= MAX_PREVIEW else f"{row.body[:MAX_PREVIEW]}…"
+    body = notification_body(row.body)
+    text = body if len(body) <= MAX_PREVIEW else f"{body[:MAX_PREVIEW]}…"
     return Item(title or gettext("Notification"), text, times.full(row.created_at))
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from service import translation
 from service.branding import branding_of
-from service.console.labels import notification_title
+from service.console.labels import notification_body, notification_title
 from service.console.messages import json_value
 from service.models import Notification, StoredBranding, User
 from service.settings import Settings
@@ -43,4 +43,4 @@ def language_of(user_id: str) -> str:
 def _line(notification: Notification) -> str:
     payload = json_value(msgspec.json.decode(notification.payload))
     title = notification_title(notification.type, notification.title, payload)
-    return f"{title}: {notification.body}" if notification.body else title
+    return f"{title}: {notification_body(notification.body)}" if notification.body else title

@@ -187,6 +187,14 @@ class TestMessage:
         assert "Replying to Photo" in browser.text
         assert ": Photo" in browser.text  # the pinned messages
 
+    def test_without_text_is_a_photo_in_notifications_in_the_language_of_the_page(self, alice, agent, session, at):
+        send_images(agent, session)
+        browser = at(alice)
+        for language, word in (("en", "Photo"), ("de", "Foto")):
+            browser.languages = language
+            browser.open("/console/notifications")
+            assert f'<p class="text" dir="auto">{word}</p>' in browser.reply.raw.decode()
+
     def test_that_is_edited_keeps_its_pictures(self, alice, session, at):
         sent = send_images(alice, session, text="Look").data
         browser = at(alice)

@@ -9,7 +9,7 @@ from service import clock
 from service.api.operations import MAX_FORM, Routes
 from service.api.parameter_types import Cursor, HtmlPage, LowerBound, Redirect
 from service.console import layout
-from service.console.labels import notification_title
+from service.console.labels import notification_body, notification_title
 from service.console.layout import NO_FAILURE, ConsoleForm, FormFailure, OptionalUuid, Row
 from service.console.messages import json_value
 from service.errors import NotificationNotFound
@@ -56,6 +56,7 @@ def notifications_page(caller: Caller, query: NotificationsQuery, failure: FormF
         done=query.done,
         shown_at=now,
         title_of=title_of,
+        body_of=notification_body,
         failure=failure,
     )
 
