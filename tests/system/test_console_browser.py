@@ -574,6 +574,22 @@ def test_chat_stays_at_its_end_when_the_window_or_the_composer_changes_its_size(
     expect(newest).not_to_be_in_viewport()
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_typing_and_opening_a_menu_keep_the_scroll_position(width: int, enter: Callable[..., Visit]) -> None:
+    page = enter("agent", LIGHT, width).page
+    page.goto(f"{page.url}console/chats/{LONG}#end")
+    expect(message(page, "line 98")).to_be_in_viewport()
+    page.wait_for_load_state()
+    page.evaluate("scrollTo({ top: 400, behavior: 'instant' })")
+    page.get_by_label(WRITING).evaluate("field => field.focus({ preventScroll: true })")
+    page.keyboard.type("A reply to an older message")
+    expect(page.get_by_label(WRITING)).to_have_value("A reply to an older message")
+    page.locator(".manage > summary").click()
+    page.get_by_label("Snooze until").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("scrollY") == 400
+
+
 def test_reload_keeps_the_scroll_position(enter: Callable[..., Visit]) -> None:
     page = enter("alice", LIGHT, NARROW).page
     page.goto(f"{page.url}console/chats/{LONG}")
