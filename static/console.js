@@ -306,7 +306,8 @@ function removeStored(isRemoved) {
 removeStored((name) => !name.startsWith(main.dataset.storage));
 document.addEventListener("submit", ({ target }) => target.matches("[action='/sign-out']") && removeStored(() => true));
 
-// Filters of the list of chats are applied at once.
+// Filters of the list of chats are applied at once, and before an update of the page that was requested earlier.
+let filtering = new AbortController();
 document.addEventListener("change", async ({ target }) => {
   const form = target.closest("[data-filters]");
   if (!form) return;
@@ -316,8 +317,13 @@ document.addEventListener("change", async ({ target }) => {
     if (value) address.searchParams.set(name, value);
     else address.searchParams.delete(name);
   }
+  filtering.abort();
+  filtering = new AbortController();
+  const { signal } = filtering;
+  sending += 1;
   try {
-    const page = await fetchPage(address, new AbortController());
+    const page = await fetchPage(address, { signal });
+    if (signal.aborted) return;
     for (const element of page.querySelectorAll("noscript")) element.remove();
     for (const selector of [".chat-list .tabs", "[data-filters]", "[data-part=chats]", "[data-part=pagination]"]) {
       main.querySelector(selector)?.replaceChildren(...page.querySelector(selector).childNodes);
@@ -326,7 +332,10 @@ document.addEventListener("change", async ({ target }) => {
     main.querySelector(".back-link")?.setAttribute("href", page.querySelector(".back-link").getAttribute("href"));
     setParameters(Object.fromEntries(new FormData(form)));
   } catch {
-    form.submit();
+    if (!signal.aborted) form.submit();
+  } finally {
+    sending -= 1;
+    responses += 1;
   }
 });
 

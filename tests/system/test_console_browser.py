@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from tests.support import sample_data as h
 from tests.support.chromium import (
@@ -15,6 +15,7 @@ from tests.support.chromium import (
     NARROW,
     WIDE,
     Visit,
+    is_update,
     lose_response,
     sends_message,
     sign_in,
@@ -572,6 +573,28 @@ def test_chat_stays_at_its_end_when_the_window_or_the_composer_changes_its_size(
     expect(newest).not_to_be_in_viewport()
     page.set_viewport_size({"width": NARROW, "height": 800})
     expect(newest).not_to_be_in_viewport()
+
+
+def test_update_that_was_requested_before_a_filter_does_not_undo_it(
+    enter: Callable[..., Visit], server: Served
+) -> None:
+    def is_unfiltered(request: Request) -> bool:
+        return is_update(request) and request.url == f"{server.url}/"
+
+    visitor, held = enter("agent"), list[Route]()
+    page = visitor.page
+    page.wait_for_load_state()
+    with visitor.intercept(is_unfiltered, held.append):
+        with page.expect_request(is_unfiltered):
+            body = {"content": {"text": "A change"}}
+            server.call("POST", f"/api/v1/chats/{h.SESSION}/messages", body, server.log_in("alice@example.com"))
+        page.locator("[data-filters] [name=status]").select_option("archived")
+        expect(page).to_have_url(re.compile("status=archived"))
+        expect(page.locator(f"#c-{h.SESSION}")).to_have_count(0)
+    with page.expect_response(lambda response: "status=archived" in response.url):  # requested again
+        for route in held:
+            route.continue_()
+    expect(page.locator(f"#c-{h.SESSION}")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
