@@ -24,16 +24,17 @@
     const isEmpty = !field().value;
     if (isEmpty) field().value = "/";
     field().focus();
-    await update();
-    if (!isEmpty || field().value !== "/" || options().length) return;
+    const isShown = await update();
+    if (!isShown || !isEmpty || field().value !== "/" || options().length) return;
     field().value = ""; // there is none yet
     location.assign(link.href);
   });
 
+  // Shows the list for the text. Returns whether it was read.
   async function update() {
     const prefix = /^\/(\S*)$/.exec(field().value)?.[1];
     request.abort();
-    if (prefix === undefined) return close();
+    if (prefix === undefined) return void close();
     request = new AbortController();
     const { signal } = request;
     await pause(DELAY);
@@ -42,6 +43,7 @@
     address.searchParams.set("prefix", prefix);
     try {
       show(await fetchPage(address, { signal }));
+      return true;
     } catch {
       if (!signal.aborted) close();
     }

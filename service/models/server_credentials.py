@@ -98,8 +98,7 @@ class ServerCredential(Table):
     @property
     def has_previous_secret(self) -> bool:
         """Whether the secret before the last rotation is valid too."""
-        expires_at = self.previous_expires_at
-        return bool(expires_at) and expires_at > clock.timestamp() and not self.revoked_at
+        return not self.revoked_at and bool(self.previous_expires_at and self.previous_expires_at > clock.timestamp())
 
     def has_secret(self, secret: str) -> bool:
         """Return whether a secret is valid: the current one, or the previous one during OVERLAP."""
