@@ -190,7 +190,7 @@ class TestMessage:
     def test_without_text_is_a_photo_in_notifications_in_the_language_of_the_page(self, alice, agent, session, at):
         send_images(agent, session)
         browser = at(alice)
-        for language, word in (("en", "Photo"), ("de", "Foto")):
+        for language, word in (("en", "Photo"), ("ja", "写真")):
             browser.languages = language
             browser.open("/console/notifications")
             assert f'<p class="text" dir="auto">{word}</p>' in browser.reply.raw.decode()
