@@ -56,7 +56,7 @@ class Observer:
 
     def __init__(self, group: WriterGroup, server: Served) -> None:
         self.server, self.token = server, server.log_in(email(0))
-        expires = clock.timestamp(clock.host_time() + 700)
+        expires = clock.timestamp(clock.host_time() + 5 * clock.SECOND)
         body = {"mcp_server_id": "expiring", "allowed_tools": ["*"], "expires_at": expires}
         expiring = self.post("/data-shares", body, key="expiring").data["id"]
         group.writers[0].created["data_share"]["expiring"] = expiring
