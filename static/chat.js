@@ -6,6 +6,17 @@ const conversation = main.querySelector(".conversation");
 const composerField = () => main.querySelector(".composer textarea");
 const messageList = () => main.querySelector(".messages");
 
+// A reload, and the way back, keep the position of the reader. `autofocus` of the end would scroll there, before this or
+// after it; it has no effect when an element has the focus.
+const positionName = () => `position in ${location.href}`;
+addEventListener("pagehide", () => sessionStorage.setItem(positionName(), scrollY));
+const isNew = performance.getEntriesByType("navigation")[0]?.type === "navigate";
+const position = isNew ? null : sessionStorage.getItem(positionName());
+if (position !== null) {
+  document.getElementById("end").focus({ preventScroll: true });
+  scrollTo({ top: position, behavior: "instant" });
+}
+
 main.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post" || "opensPage" in form.dataset) return;
@@ -62,11 +73,15 @@ const onReadingEnd = () => {
 };
 document.addEventListener("scroll", onReadingEnd, { passive: true });
 
-// Stays at the end when the window or the composer changes its size, and when a picture is loaded.
-let wasScrolledToEnd = false;
-for (const type of ["scroll", "load"]) addEventListener(type, () => (wasScrolledToEnd = isAtEnd()), { passive: true });
-addEventListener("resize", () => wasScrolledToEnd && goToEnd());
-new ResizeObserver(() => wasScrolledToEnd && goToEnd()).observe(main);
+// Stays at the end when the window or the composer changes its size, and when a picture is loaded, but not if the page
+// was scrolled meanwhile.
+let endPosition = null;
+for (const type of ["scroll", "load"]) {
+  addEventListener(type, () => (endPosition = isAtEnd() ? scrollY : null), { passive: true });
+}
+const stayAtEnd = () => scrollY === endPosition && goToEnd();
+addEventListener("resize", stayAtEnd);
+new ResizeObserver(stayAtEnd).observe(main);
 
 document.addEventListener("visibilitychange", () => !document.hidden && onReadingEnd());
 

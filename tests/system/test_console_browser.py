@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from time import sleep
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
@@ -613,8 +614,11 @@ def test_typing_and_opening_a_menu_keep_the_scroll_position(width: int, enter: C
     assert page.evaluate("scrollY") == 400
 
 
-def test_reload_keeps_the_scroll_position(enter: Callable[..., Visit]) -> None:
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+def test_reload_keeps_the_scroll_position(enter: Callable[..., Visit], delay: float) -> None:
+    """Also if the page is shown, and scrolled to its end, before its script arrives."""
     page = enter("alice", LIGHT, NARROW).page
+    page.route("**/static/chat.js", lambda route: (sleep(delay), route.continue_()))
     page.goto(f"{page.url}console/chats/{LONG}")
     expect(message(page, "line 98")).to_be_in_viewport()
     page.wait_for_load_state()
