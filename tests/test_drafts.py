@@ -9,7 +9,7 @@ from service.auth.tokens import authenticate
 from service.db import signals
 from service.drafts import DraftSender, ReceivedDrafts
 from tests.support.client import text_of
-from tests.support.event_stream import EventClient, EventParser
+from tests.support.event_stream import EventClient, EventParser, wait_until_receiving
 from tests.support.fake_ai import DONE, fake_server, piece, streams
 from tests.support.messages import sent
 from tests.support.server_process import ALICE, APP, chat, fill, serving
@@ -192,8 +192,7 @@ class TestServer:
             token = server.log_in()
             opened = [EventClient(server.connect(), token) for _ in range(6)]  # at both workers
             try:
-                for stream in opened:
-                    stream.next()
+                wait_until_receiving(opened, server, CHAT, token)
                 path = f"/api/v1/chats/{CHAT}/messages"
                 question = server.call("POST", path, {"content": {"text": "Hello"}}, token).data["id"]
                 for stream in opened:
@@ -215,7 +214,7 @@ class TestServer:
         with serving(data, CX_ASSISTANT_URL=ai.url) as server:
             token = server.log_in()
             with EventClient(server.connect(), token) as stream:
-                stream.next()
+                wait_until_receiving([stream], server, CHAT, token)
                 server.call("POST", f"/api/v1/chats/{CHAT}/messages", {"content": {"text": "Hello"}}, token)
                 while stream.next("draft").data["status"] != "withdrawn":
                     pass
@@ -227,7 +226,7 @@ class TestServer:
         with serving(data, CX_ASSISTANT_URL=ai.url) as server, serving(data) as other:
             token = server.log_in()
             with EventClient(other.connect(), token) as stream:
-                stream.next()
+                wait_until_receiving([stream], server, CHAT, token)
                 server.call("POST", f"/api/v1/chats/{CHAT}/messages", {"content": {"text": "Hello"}}, token)
                 assert stream.next("draft").data["text"] == "Half of it"
                 written.set()

@@ -11,7 +11,7 @@ from service import db, typing_indicators, updates
 from service.auth.tokens import authenticate
 from service.models import ChatSession
 from tests.support.client import Client
-from tests.support.event_stream import Event, EventClient, EventParser
+from tests.support.event_stream import Event, EventClient, EventParser, wait_until_receiving
 from tests.support.observe import nothing_changes
 from tests.support.server_process import SESSION, Served, chat, fill, log_in_staff, serving
 
@@ -169,8 +169,7 @@ def test_an_indicator_passes_workers(server: Served, tmp_path: Path) -> None:
     customer, staff = server.log_in(), log_in_staff(server, tmp_path / "data")
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(EventClient(server.connect(), staff)) for _ in range(8)]  # at both workers
-        for stream in streams:
-            stream.next()
+        wait_until_receiving(streams, server, SESSION, customer)
         assert server.call("POST", f"/api/v1/chats/{SESSION}/typing", token=customer).data == {"shown": True}
         expected = {"chat_session_id": SESSION, "sender_type": "user"}
         assert [stream.next("typing").data for stream in streams] == [expected] * 8
@@ -181,6 +180,6 @@ def test_an_indicator_passes_workers(server: Served, tmp_path: Path) -> None:
 def test_an_indicator_passes_instances(server: Served, tmp_path: Path) -> None:
     customer, staff = server.log_in(), log_in_staff(server, tmp_path / "data")
     with serving(tmp_path / "data") as other, EventClient(other.connect(), staff) as stream:
-        stream.next()
+        wait_until_receiving([stream], server, SESSION, customer)
         assert server.call("POST", f"/api/v1/chats/{SESSION}/typing", token=customer).data == {"shown": True}
         assert stream.next("typing").data == {"chat_session_id": SESSION, "sender_type": "user"}

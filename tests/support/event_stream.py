@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.support.server_process import TIMEOUT
+from tests.support.server_process import TIMEOUT, Served
 
 PATH = "/api/v1/updates/stream"
 
@@ -109,3 +109,16 @@ class EventClient:
             while self.read():
                 pass
         return not self._events
+
+
+def wait_until_receiving(streams: list[EventClient], server: Served, session: str, customer: str) -> None:
+    """Wait until the processes of new event streams receive signals, which they do when they report a change.
+
+    They begin shortly after the first event of a stream.
+    """
+    for stream in streams:
+        stream.next()
+    changed = server.call("PUT", f"/api/v1/chats/{session}/status", {"status": "on_hold"}, customer)
+    assert changed.status == 200, changed.json
+    for stream in streams:
+        stream.next()
