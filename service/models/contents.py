@@ -1,7 +1,6 @@
 """The contents of a message as stored: JSON arrays of the bytes of a JSON text, `[]` if unset."""
 
 import json
-import string
 
 import msgspec
 
@@ -13,7 +12,6 @@ from service.validators import fold
 TRANSLATIONS = ("translations", "staff_translations")
 CONTENTS = ("content", "original_content", *TRANSLATIONS, "reply_snapshot", "action_payload")
 EMPTY = "[]"
-ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 IMAGE = "image"  # the `content_type` of messages with pictures
 
 
@@ -37,7 +35,7 @@ def search_text_of(text: str) -> str:
 
 def searched_text(text: str, search_text: str) -> str:
     """Return the text that a search compares, from two columns of a message."""
-    return search_text or text.translate(ASCII_LOWER)
+    return search_text or text.encode().lower().decode()  # bytes change their ASCII letters only
 
 
 def with_images(content: str, images: list[JsonObject]) -> str:
