@@ -15,6 +15,7 @@ from service.models.leases import Leased
 log = logging.getLogger("cx.server")
 
 POLL_INTERVAL = 0.5  # seconds
+SHORT_INTERVAL = 0.1  # seconds from a task to the next poll of a prompt worker; doubled until POLL_INTERVAL
 ERROR_DELAY = 5.0  # seconds
 SHUTDOWN_TIMEOUT = 1.0  # seconds for a task in progress
 
@@ -22,14 +23,17 @@ Task = TypeVar("Task", bound=Leased)
 
 
 class QueueWorker(Generic[Task]):
-    """Processes tasks until `stop` is set. Subclasses define what a task is; several threads may use one worker."""
+    """Processes tasks until `stop` is set. Subclasses define what a task is; several threads may use one worker.
+
+    A worker that `is_prompt` polls at shorter intervals for a while after each task.
+    """
 
     name = ""  # of the threads
     subject = ""  # what is processed, for log messages
     shutdown_timeout = SHUTDOWN_TIMEOUT
 
-    def __init__(self, stop: threading.Event) -> None:
-        self.stop = stop
+    def __init__(self, stop: threading.Event, *, is_prompt: bool = False) -> None:
+        self.stop, self.is_prompt = stop, is_prompt
         self.in_progress: list[Task] = []
 
     def claim(self) -> Task | None:
@@ -49,10 +53,13 @@ class QueueWorker(Generic[Task]):
 
     def run(self) -> None:
         """Process tasks until `stop` is set, or no further task can arrive."""
-        is_done = False
+        is_done, delay = False, POLL_INTERVAL
         while not is_done and not self.stop.is_set():
             try:
-                delay = 0 if self.run_once() else POLL_INTERVAL
+                if self.run_once():
+                    delay = 0.0
+                else:
+                    delay = min(2 * delay or SHORT_INTERVAL, POLL_INTERVAL) if self.is_prompt else POLL_INTERVAL
                 is_done = self.is_done()
             except Exception as error:  # the task stays claimed, and is due again when the lease ends
                 delay = ERROR_DELAY

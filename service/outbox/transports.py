@@ -25,6 +25,13 @@ def transports_of(settings: Settings) -> Sequence[Transport]:
     return [*mail, *ntfy, *web_push, *(webhook_of(settings, url) for url in dict.fromkeys(settings.webhook))]
 
 
-def delivery_threads(settings: Settings, stop: threading.Event) -> AbstractContextManager[None]:
-    """Run the worker threads during the block."""
-    return running([DeliveryWorker(transport, stop) for transport in transports_of(settings)], stop)
+def delivery_threads(
+    settings: Settings, stop: threading.Event, *, is_prompt: bool = True
+) -> AbstractContextManager[None]:
+    """Run the worker threads during the block.
+
+    Only those of one process should be prompt, because each commit of another process empties its page cache. The
+    others help when the queue grows.
+    """
+    workers = [DeliveryWorker(transport, stop, is_prompt=is_prompt) for transport in transports_of(settings)]
+    return running(workers, stop)

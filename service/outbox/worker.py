@@ -31,8 +31,8 @@ class DeliveryWorker(QueueWorker[Delivery]):
     name, subject = "outbox", "deliveries"
     shutdown_timeout = SHUTDOWN_TIMEOUT
 
-    def __init__(self, transport: Transport, stop: threading.Event) -> None:
-        super().__init__(stop)
+    def __init__(self, transport: Transport, stop: threading.Event, *, is_prompt: bool = False) -> None:
+        super().__init__(stop, is_prompt=is_prompt)
         self.transport = transport
         self._done: Delivery | None = None  # not removed yet: the transaction that claims the next one does that
 

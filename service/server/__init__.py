@@ -392,7 +392,8 @@ def _work(
         ParentMonitor(parent_pipe, servers[0].event_loop, stop)
     is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
     timers = timer_thread(stopping, TASKS if is_first else TASKS_OF_EACH_PROCESS)
-    replies, deliveries = reply_threads(settings, stopping, make_worker), delivery_threads(settings, stopping)
+    replies = reply_threads(settings, stopping, make_worker)
+    deliveries = delivery_threads(settings, stopping, is_prompt=is_first)
     with history.recording(stopping), replies, deliveries, timers:
         servers[0].run_until(stopping.is_set)
     return 0

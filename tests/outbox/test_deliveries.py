@@ -325,6 +325,26 @@ class TestNotes:
         assert len(hook.transport.delivered) == Delivery.select().count() == 1
 
 
+class TestPolling:
+    @pytest.mark.parametrize("is_prompt", [False, True])
+    def test_prompt_workers_poll_more_often_after_a_delivery(self, channels, is_prompt):
+        hook, pauses, is_stopped = channels(("webhook", "https://a.example")), [], threading.Event()
+        hook.is_prompt = is_prompt
+
+        def wait(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                with db.write():
+                    Delivery.add("webhook", "message.created", topic="chat 1")
+            if len(pauses) == 8:
+                is_stopped.set()
+
+        hook.stop = SimpleNamespace(wait=wait, is_set=is_stopped.is_set)
+        hook.run()
+        assert len(hook.transport.delivered) == 1
+        assert pauses == [0.5, 0.5, 0, *([0.1, 0.2, 0.4] if is_prompt else [0.5] * 3), 0.5, 0.5]
+
+
 class TestGivingWay:
     @pytest.fixture
     def hook(self, channels):
