@@ -140,12 +140,16 @@ def is_left_to_staff(session_id: str) -> bool:
 
 @compiled
 def _messages_of_staff(session_id: str, since: str) -> Query:
-    """Select the number of messages of staff since a time, among the newest of a session."""
-    columns = Message.sender_type, Message.created_at
-    newest = Message.select(*columns).where(Message.chat_session_id == session_id, PUBLIC)
+    """Select the number of messages of staff since a time, among the newest of a session.
+
+    Only of messages of staff is `created_at` read, which SQLite stores behind the content.
+    """
+    newest = Message.select(Message.id, Message.sender_type).where(Message.chat_session_id == session_id, PUBLIC)
     newest = newest.order_by(NEWEST_FIRST.sql()).limit(literal(STAFF_LOOKBACK)).alias("newest")
+    same = Message.alias("same")
+    created_at = same.select(same.created_at).where(same.id == newest.c.id)
     by_staff = peewee.Select((newest,), (peewee.fn.count(peewee.SQL("*")),))
-    return by_staff.where(newest.c.sender_type == "agent", newest.c.created_at > since).bind(database)
+    return by_staff.where(newest.c.sender_type == "agent", created_at > since).bind(database)
 
 
 def question(pending: PendingReply) -> Question | None:

@@ -1,13 +1,15 @@
 """Bots answer customers at once with what they are prepared for, and leave to people what is theirs."""
 
+import apsw
 import pytest
 
+from service import db
 from service.errors import SessionArchived
 from service.models import Bot, CannedAnswer, ChatSession, Message, Notification, User, bot_replies
 from service.models.bot_replies import REPLY_STATUSES, STAFF_LOOKBACK, STAFF_PAUSE
 from service.models.chats import ENDED_STATUSES, LIVE_STATUSES
 from tests.support.bot_replies import OPENING, answers, lines, send_in, write_in_the_console
-from tests.support.chats import delete, fill, now, total
+from tests.support.chats import as_stored, delete, fill, now, total
 from tests.support.client import text_of, walk
 from tests.support.messages import chat_notifications, edit, last, read, send, sent, unread
 from tests.support.observe import at_once, nothing_changes, query_plan, statements
@@ -213,4 +215,16 @@ def test_the_search_for_staff_messages_is_bounded(alice, session):
     sql, values = seen[-1]
     assert f"LIMIT {STAFF_LOOKBACK}" in sql
     plan = query_plan(sql, values)
-    assert plan.ranges == ["message_shown"] and not plan.sorts, plan
+    assert plan.ranges[0] == "message_shown" and not plan.sorts, plan  # then the time of each message of staff
+
+
+@pytest.mark.sqlite_only
+def test_sending_does_not_read_the_contents_of_earlier_messages(alice, session):
+    fill(session, 30, content=as_stored({"text": "x" * 60_000}))
+    connection = db.database.obj.connection()
+    connection.cache_flush()
+    connection.pragma("shrink_memory")
+    before, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
+    send(alice, session, "When are you open?")
+    after, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
+    assert after - before < 200  # pages; the contents have 60 each
