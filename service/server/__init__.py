@@ -14,10 +14,12 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from wsgiref.types import WSGIApplication
 
@@ -69,14 +71,55 @@ SWITCH_INTERVAL = 0.0005  # seconds that a thread waits for one that runs Python
 LOG_INTERVAL = 60.0  # seconds between two log lines of the same kind
 
 
-class FairTasks(FairQueue[Connection]):
-    """The queue of the thread pool, with the interface that waitress uses. A request belongs to its client."""
+class Task(NamedTuple):
+    """A request for the thread pool, with the interface that waitress uses."""
+
+    connection: Connection
+    client: str
+    queue: "TaskQueue"
+
+    def service(self) -> None:
+        """Process the request."""
+        try:
+            self.connection.service()
+        finally:
+            self.queue.end(self.client)
+
+    def cancel(self) -> None:
+        """Close the connection, because the server stops."""
+        self.connection.cancel()
+
+
+class TaskQueue(FairQueue[Task]):
+    """The queue of the thread pool, with the interface that waitress uses: it holds `lock` during all calls but `end`.
+
+    At most `limit` requests of a client are in progress, so that one client does not occupy all threads.
+    """
+
+    def __init__(self, lock: threading.Lock, limit: int) -> None:
+        super().__init__()
+        self._lock, self._limit = lock, limit
+        self._in_progress = Counter[str]()  # by client
+
+    def may_take(self, client: str) -> bool:
+        return self._in_progress[client] < self._limit
 
     def append(self, connection: Connection) -> None:
         """Add the request of a connection."""
-        self.add(client_of(connection, connection.requests[0]), connection)
+        client = client_of(connection, connection.requests[0])
+        self.add(client, Task(connection, client, self))
 
-    popleft = FairQueue.take
+    def popleft(self) -> Task:
+        """Remove and return the next request, which is in progress until `end`."""
+        task = self.take()
+        self._in_progress[task.client] += 1
+        return task
+
+    def end(self, client: str) -> None:
+        """Note the end of a request. The thread that calls this looks for the next one, maybe of the same client."""
+        with self._lock:
+            self._in_progress[client] -= 1
+            self._in_progress += Counter()  # drops the zeros
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]
@@ -107,8 +150,12 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             max_request_body_size=sys.maxsize,  # each operation has its own limit
             clear_untrusted_proxy_headers=False,  # see http/client_address.py
         )
+        supported: dict[Runs, object] = {"read": inline_read, "write": transaction}
+        self.can_run = {runs for runs, support in supported.items() if support}
         dispatcher = ThreadedTaskDispatcher()
-        dispatcher.queue = FairTasks()
+        # On PostgreSQL, everything runs in the pool.
+        limit = max(1, settings.threads // 2) if self.can_run else settings.threads
+        dispatcher.queue = TaskQueue(dispatcher.lock, limit)
         dispatcher.set_thread_count(settings.threads)
         self.max_connections = min(MAX_CONNECTIONS, _descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2)
         self.find_route = getattr(application, "find", None)  # other WSGI applications have no routes
@@ -121,8 +168,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         self.event_loop = EventLoop()
         self.inline_read = inline_read
         self.group_commit = GroupCommit(transaction, self.add_task, self.pull_trigger) if transaction else None
-        supported: dict[Runs, object] = {"read": inline_read, "write": transaction}
-        self.can_run = {runs for runs, support in supported.items() if support}
         self.large_bodies: set[Connection] = set()  # connections that are receiving more than 16 KiB
         self.reads = FairQueue[Connection]()  # connections with requests for the event loop
         self.ready: list[tuple[Connection, Exchange | None]] = []  # responses to send at the end of the iteration
@@ -259,7 +304,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             self.process_reads()
             self.send_ready()
         threads = self.task_dispatcher
-        queued = max(0, len(threads.queue) + threads.active_count - len(threads.threads))  # free threads take the rest
+        free = len(threads.threads) - threads.active_count if threads.queue else 0
+        queued = max(0, len(threads.queue) - free)
         queued += len(self.reads) + (self.group_commit.count() if self.group_commit else 0)
         connections = len(self.active_channels)
         self.counts.set(connections)

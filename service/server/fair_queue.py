@@ -18,15 +18,23 @@ class FairQueue(Generic[Item]):
         self._by_client.setdefault(client, deque()).append(item)
         self._count += 1
 
+    def may_take(self, client: str) -> bool:
+        """Return whether items of a client may be taken now."""
+        return True
+
     def take(self) -> Item:
-        """Remove and return the next item. The queue must not be empty."""
+        """Remove and return the next item that may be taken. There must be one."""
         self._count -= 1
-        client = next(iter(self._by_client))
+        client = next(filter(self.may_take, self._by_client))
         waiting = self._by_client.pop(client)
         item = waiting.popleft()
         if waiting:
             self._by_client[client] = waiting  # after all other clients
         return item
+
+    def __bool__(self) -> bool:
+        """Return whether there is an item that may be taken."""
+        return any(map(self.may_take, self._by_client))
 
     def __len__(self) -> int:
         return self._count

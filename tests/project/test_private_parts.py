@@ -75,6 +75,8 @@ LIBRARIES = {
             "waitress.server.TcpWSGIServer:asyncore": "service/server/__init__.py",
             "waitress.server.TcpWSGIServer:task_dispatcher": "service/server/__init__.py",
             "waitress.task.ThreadedTaskDispatcher.set_thread_count": "service/server/__init__.py",
+            "waitress.task.ThreadedTaskDispatcher:active_count": "service/server/__init__.py",
+            "waitress.task.ThreadedTaskDispatcher:lock": "service/server/__init__.py",
             "waitress.task.ThreadedTaskDispatcher.shutdown": "service/server/__init__.py",
             "waitress.channel.HTTPChannel._flush_some": "service/server/connection.py",
             "waitress.channel.HTTPChannel.handle_close": "service/server/connection.py",

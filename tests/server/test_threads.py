@@ -349,11 +349,11 @@ class TestGroupCommit:
         monkeypatch.setattr(sqlite, "GROUP_TIMEOUT", 0.01)
         with another_writer():
             clients = [
-                service.send("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(3)
+                service.send("POST", "/feedback", {"description": str(number)}, alice.token) for number in range(2)
             ]
-            while service.threads.get("POST /feedback", []).count(POOL) < 3:
+            while service.threads.get("POST /feedback", []).count(POOL) < 2:
                 time.sleep(0.01)
-        assert [receive(client)[0] for client in clients] == [201] * 3
+        assert [receive(client)[0] for client in clients] == [201] * 2
         assert service.sizes[0] == 0
 
     def test_no_response_is_sent_before_the_commit(self, service: RecordingServer, alice: Client) -> None:
@@ -474,6 +474,33 @@ class TestGroupCommit:
         go_on.set()
         assert [receive(client)[0] for client in clients] == [400] * 5  # the description is too long
         assert seen == ["first", "0", "bob", "1", "2"]
+
+    def test_a_client_does_not_occupy_all_threads_of_the_pool(
+        self, service: RecordingServer, alice: Client, bob: Client
+    ) -> None:
+        pool, begun, go_on = service.server.task_dispatcher, threading.Semaphore(0), threading.Event()
+        seen = list[str]()
+
+        def hold(environ: dict[str, Any]) -> None:
+            seen.append(environ["QUERY_STRING"])
+            begun.release()
+            assert go_on.wait(60)
+
+        service.before_call = hold
+        large = {"description": "x" * connection.SMALL_BODY}
+        names = [str(number) for number in range(len(pool.threads))]
+        clients = [service.send("POST", f"/feedback?{name}", large, alice.token) for name in names]
+        half = len(names) // 2
+        for _ in range(half):
+            assert begun.acquire(timeout=60)
+        while len(pool.queue) < len(names) - half:
+            time.sleep(0.001)
+        clients.append(service.send("POST", "/feedback?bob", large, bob.token))
+        assert begun.acquire(timeout=60)
+        assert len(seen) == half + 1 and seen[-1] == "bob"
+        go_on.set()
+        assert [receive(client)[0] for client in clients] == [400] * (len(names) + 1)  # the description is too long
+        assert sorted(seen) == sorted([*names, "bob"])
 
     def test_a_post_that_only_reads_does_not_wait_for_writers(self, service: RecordingServer, alice: Client) -> None:
         with db.write():
