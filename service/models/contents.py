@@ -27,6 +27,12 @@ def clean(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "")
 
 
+def texts_of(content: str) -> dict[str, str]:
+    """Return the columns of a message that follow from its content."""
+    text = text_in(content)
+    return {"plain_text": text, "search_text": search_text_of(text)}
+
+
 def search_text_of(text: str) -> str:
     """Return the text that is searched, folded; empty if SQL's lower(), which changes only ASCII letters, gives it."""
     folded = fold(text)

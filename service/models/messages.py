@@ -36,6 +36,7 @@ from service.models.contents import (
     images_in,
     search_text_of,
     text_in,
+    texts_of,
     with_images,
 )
 from service.models.message_images import MessageImage
@@ -135,8 +136,8 @@ class Message(Table):
         return {"created_at": created_at, "updated_at": given.get("updated_at", created_at)} | more
 
     def save(self, force_insert: bool = False, only: Sequence[peewee.Field] | None = None) -> int:
-        self.plain_text = "" if self.gdpr_purged_at else text_in(self.content)
-        self.search_text = search_text_of(self.plain_text)
+        if not self.plain_text and not self.gdpr_purged_at:
+            self.plain_text, self.search_text = texts_of(self.content).values()
         return super().save(force_insert, only)
 
     @classmethod
@@ -181,7 +182,7 @@ class Message(Table):
             raise Forbidden(not_found=MessageNotFound)
         if self.is_read_once:
             raise InvalidBody("A read-once message cannot be edited.")
-        own = Message.id == self.id
+        own, texts = Message.id == self.id, texts_of(content)
         with write(self.chat_session_id):
             before = Message.get(own)
             if before.deleted_at or before.gdpr_purged_at:
@@ -189,12 +190,11 @@ class Message(Table):
             if before.content_type == IMAGE:
                 content = with_images(content, images_in(before.content))
             if content != before.content:
-                text, now = text_in(content), clock.timestamp()
+                now = clock.timestamp()
                 original = before.content if before.original_content == EMPTY else before.original_content
                 contents = {"content": content, "original_content": original, **dict.fromkeys(TRANSLATIONS, EMPTY)}
                 if before.pinned_at:
                     before.require_pin_space(**contents)
-                texts = {"plain_text": text, "search_text": search_text_of(text)}
                 Message.update(edited_at=now, updated_at=now, **contents, **texts).where(own).execute()
                 after = Message.get(own)
                 ChatSession.mark_changed(after.chat_session_id, is_private=after.is_private)

@@ -13,7 +13,7 @@ from service.models.actions import Action, pressed_before
 from service.models.bot_replies import PlannedReply, ReplyOptions
 from service.models.callers import Caller
 from service.models.chats import ChatSession
-from service.models.contents import EMPTY, IMAGE, text_in, with_images, without_images
+from service.models.contents import EMPTY, IMAGE, text_in, texts_of, with_images, without_images
 from service.models.inbox import ReadMarker
 from service.models.message_images import MessageImage
 from service.models.messages import Message
@@ -93,6 +93,7 @@ def send(
         raise InvalidBody("A read-once message is not private, and has no pictures and buttons.")
     if draft.translations != EMPTY:
         require_translatable(draft)
+    texts = {} if draft.is_read_once else texts_of(draft.content)  # before the transaction, since it may take a while
     with write(session.id):
         earlier = sent_before(caller, session, draft)
         if earlier is None and draft.action_source_id and draft.action_id:
@@ -103,6 +104,7 @@ def send(
         message = post(
             session,
             **_columns(caller, session, draft),
+            **texts,
             reopen=is_customer,
             languages=validators.accepted_languages(options.accept_language) if is_customer else (),
             sender_id=caller.id,
