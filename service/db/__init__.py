@@ -299,6 +299,14 @@ def group_commit() -> AbstractContextManager[Callable[[], None]]:
     return database.obj.group_commit()
 
 
+def checkpointing() -> AbstractContextManager[None]:
+    """Checkpoint the journal in a thread until the end of the block, so that no commit waits for it.
+
+    Affects connections that are opened inside the block, of this process.
+    """
+    return database.obj.checkpointing()
+
+
 def send_signal(text: str) -> None:
     """Send a short text to all processes of the server; on PostgreSQL, of all servers. It is not stored."""
     database.obj.send_signal(text)

@@ -168,6 +168,10 @@ class Engine(_PeeweeDatabase):
         """
         raise NotImplementedError
 
+    def checkpointing(self) -> AbstractContextManager[None]:
+        """Checkpoint the journal in a thread until the end of the block, so that no commit waits for it."""
+        return nullcontext()
+
     def replica_read(self) -> AbstractContextManager[None]:
         """Return a read that a replica may execute."""
         return nullcontext()

@@ -45,6 +45,8 @@ log = logging.getLogger("cx.server")
 FILE_NAME = "service.db"
 GROUP_TIMEOUT = 1.0  # seconds that a group commit waits for other programs, before its requests run one by one
 POLL_INTERVAL = 0.005  # seconds between the attempts of a group commit to begin
+CHECKPOINT_PAGES = 1_000  # of the journal, from which on it is copied to the file; the default of SQLite
+CHECKPOINT_PAUSE = 1.0  # seconds after a failure
 PROGRESS_STEPS = 20_000  # virtual machine instructions between checks of the time budget: below a millisecond
 REPORT_STEPS = 100_000  # the same between reports of the progress of a long statement: some milliseconds
 SqliteError = apsw.Error
@@ -157,6 +159,7 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
     _budget = TimeBudget()
     _thread = _ThreadState()
     _state: peewee._ConnectionLocal  # of Peewee: the connection of this thread, and its transactions
+    _checkpoint_due: threading.Event | None = None  # None: commits checkpoint the journal
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         check_version()
@@ -236,8 +239,53 @@ class Sqlite(Engine, apsw_ext.APSWDatabase):  # type: ignore[misc]  # Peewee giv
                     raise
             time.sleep(POLL_INTERVAL)
 
+    @contextmanager
+    def checkpointing(self) -> Iterator[None]:
+        due, is_stopping = threading.Event(), threading.Event()
+
+        def run() -> None:
+            while due.wait() and not is_stopping.is_set():
+                due.clear()
+                try:
+                    self._checkpoint()
+                except Exception as error:
+                    log.warning("the journal was not copied to the database: %s", error)
+                    self.reconnect_after(error)
+                    is_stopping.wait(CHECKPOINT_PAUSE)
+            self.disconnect()
+
+        thread = threading.Thread(target=run, name="checkpoint", daemon=True)
+        thread.start()
+        self._checkpoint_due = due
+        try:
+            yield
+        finally:
+            self._checkpoint_due = None
+            is_stopping.set()
+            due.set()
+            thread.join()
+
+    def _checkpoint(self) -> None:
+        """Copy the journal to the file, so that the next writer restarts the journal."""
+        if not self._copy_journal():
+            with write_lock.hold():  # for what was written meanwhile, which is little
+                self._copy_journal()
+
+    def _copy_journal(self) -> bool:
+        """Copy the part of the journal that no reader needs. Return whether it is copied, or another thread copies."""
+        is_busy, pages, copied = self.execute_sql("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return bool(is_busy) or pages == copied
+
+    def _note_commit(self, connection: Connection, name: str, pages: int) -> int:
+        """Request a checkpoint when the journal has many pages."""
+        if pages >= CHECKPOINT_PAGES and self._checkpoint_due:
+            self._checkpoint_due.set()
+        return apsw.SQLITE_OK
+
     def _connect(self) -> Connection:
         connection = super()._connect()
+        if self._checkpoint_due:
+            connection.set_wal_hook(self._note_commit)
         # Plans do not depend on bound values. Otherwise SQLite would plan many statements again at each execution.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_progress_handler(

@@ -27,7 +27,7 @@ from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
-from service import history, logs, metrics
+from service import db, history, logs, metrics
 from service.api.long_poll import ChangeFeed, SuspendedRequests, no_changes
 from service.api.operations import Runs
 from service.assistant.reply_worker import Worker, reply_threads
@@ -433,13 +433,14 @@ def _work(
     sys.setswitchinterval(SWITCH_INTERVAL)
     threading.stack_size(4 * 1024 * 1024)  # musl's default of 128 KiB is too small for deeply nested JSON
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns of every request that waits for a thread
-    servers.append(make_server())
-    if parent_pipe is not None:
-        ParentMonitor(parent_pipe, servers[0].event_loop, stop)
-    is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
-    timers = timer_thread(stopping, TASKS if is_first else TASKS_OF_EACH_PROCESS)
-    replies = reply_threads(settings, stopping, make_worker)
-    deliveries = delivery_threads(settings, stopping, is_prompt=is_first)
-    with history.recording(stopping), replies, deliveries, timers:
-        servers[0].run_until(stopping.is_set)
+    with db.checkpointing():
+        servers.append(make_server())
+        if parent_pipe is not None:
+            ParentMonitor(parent_pipe, servers[0].event_loop, stop)
+        is_first = servers[0].counts.worker == 0  # of the workers; several instances exclude each other by transactions
+        timers = timer_thread(stopping, TASKS if is_first else TASKS_OF_EACH_PROCESS)
+        replies = reply_threads(settings, stopping, make_worker)
+        deliveries = delivery_threads(settings, stopping, is_prompt=is_first)
+        with history.recording(stopping), replies, deliveries, timers:
+            servers[0].run_until(stopping.is_set)
     return 0
