@@ -87,12 +87,33 @@ PRUNED = (
     "**/*.pyi",
     "peewee-stubs",
     "pwiz.py",
-    "passlib/tests",
+    *(f"passlib/{name}" for name in ("_data", "apache.py", "ext", "handlers/[!_a]*", "pwd.py", "tests", "totp.py")),
+    "playhouse/[!_a]*",
     *(
         f"apsw/{name}" for name in ("*.py", "_unicode.*", "fts_test_strings", "sqlite_extra*", "tests")
     ),  # tools of SQLite
     "cffi",  # the compiled bindings of argon2 need only its extension module
     "pycparser",
+    "Cryptodome/SelfTest",
+    *(  # ciphers and digests that nothing imports
+        f"Cryptodome/{name}.*"
+        for name in (
+            "Cipher/_ARC4",
+            "Cipher/_chacha20",
+            "Cipher/_pkcs1*_decode",
+            "Cipher/_raw_arc2",
+            "Cipher/_raw_blowfish",
+            "Cipher/_raw_cast",
+            "Cipher/_raw_eksblowfish",
+            "Cipher/_raw_ocb",
+            "Hash/_BLAKE2b",
+            "Hash/_MD[24]",
+            "Hash/_RIPEMD160",
+            "Hash/_SHA224",
+            "Hash/_SHA384",
+            "Hash/_poly1305",
+        )
+    ),
     "PIL/_avif.*",  # the largest part of Pillow, for a format that the service refuses
     "pillow.libs/libavif-*",
     "PIL/_imagingtk.*",
@@ -178,6 +199,7 @@ def fill(stage: Path, lock: Path, *options: str) -> None:
                 copy.unlink()
             if source == "static":  # served in this form to clients that accept it
                 copy.with_name(f"{copy.name}.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
+                copy.unlink()
 
     version = stage / "service" / "version.py"
     version.write_text(version.read_text("utf-8").replace('COMMIT = ""', f'COMMIT = "{commit()}"'), "utf-8")

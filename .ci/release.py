@@ -67,8 +67,7 @@ MACHINES = {"aarch64": "arm64"}
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 28  # minor versions of glibc 2, of wheels
 MUSL = (0, 1, 2)  # minor versions of musl 1, of wheels
 MACOS = "macosx_14_0_arm64"  # for x86-64, argon2-cffi-bindings has no wheel
-# MiB of the executables for one host and for all Linux hosts; `cryptography` has 4.7 MiB on each host.
-LIMITS = {"cx-service": (17, 80), "cx-service-full": (22, 100)}
+LIMITS = {"cx-service": (17, 80), "cx-service-full": (17, 80)}  # MiB of executables for one host, and for all of Linux
 SHARED = "site-packages/"
 
 TABLE = ROOT / "docs" / "releases.md"

@@ -16,13 +16,18 @@ def folder(kind: str) -> Path:
 def static_files() -> dict[str, Path]:
     """Return the files that pages load, by their path below `/static/`. No other files are served."""
     root = folder("static")
-    files = (file for file in root.rglob("*") if file.is_file() and file.suffix != ".gz")
+    files = (file.with_suffix("") if file.suffix == ".gz" else file for file in root.rglob("*") if file.is_file())
     return {file.relative_to(root).as_posix(): file for file in files}
+
+
+def content(file: Path) -> bytes:
+    """Return a static file."""
+    return file.read_bytes() if file.exists() else gzip.decompress(compressed(file))
 
 
 @functools.cache
 def compressed(file: Path) -> bytes:
-    """Return a static file, compressed with gzip by the build of the executable, in a checkout at its first request."""
+    """Return a static file, compressed with gzip: as it is in the executable, or in a checkout at its first request."""
     beside = file.with_name(f"{file.name}.gz")
     return beside.read_bytes() if beside.exists() else gzip.compress(file.read_bytes(), mtime=0)
 

@@ -58,7 +58,7 @@ def compress(environ: WSGIEnvironment, response: Response) -> Response:
 def static_response(environ: WSGIEnvironment, file: Path) -> Response:
     """Return a static file, in its compressed form if that is accepted."""
     is_compressed = accepts_gzip(environ.get("HTTP_ACCEPT_ENCODING", ""))
-    content = assets.compressed(file) if is_compressed else file.read_bytes()
+    content = assets.compressed(file) if is_compressed else assets.content(file)
     response = media_response(Media(content), assets.media_type(file), environ.get("HTTP_IF_NONE_MATCH", ""))
     response.headers["Vary"] = "Accept-Encoding"
     if file.name == "push-worker.js":  # browsers may refuse a service worker with `sandbox` (CSP 3, section 6.3.2)

@@ -1,6 +1,6 @@
 """Encrypts push messages for a browser (RFC 8291), and signs requests to its push service (RFC 8292).
 
-The library `cryptography`, which one edition contains, is imported when it is used.
+The library PyCryptodome, which one edition contains, is imported when it is used.
 """
 
 import hmac
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from Cryptodome.PublicKey import ECC
 
+CURVE = "P-256"
+UNCOMPRESSED = b"\x04"  # the first byte of a point (SEC 1, section 2.3.3)
 RECORD_SIZE = 4096
 AUTH_BYTES, SALT_BYTES, POINT_BYTES = 16, 16, 65
 LAST_RECORD = b"\x02"  # the delimiter of the only record (RFC 8188, section 2)
@@ -32,50 +34,51 @@ def decode(text: str) -> bytes:
     return content
 
 
-def read_public_key(text: str) -> "ec.EllipticCurvePublicKey":
-    """Return the public key of a browser, an uncompressed point. Raises ValueError."""
-    from cryptography.hazmat.primitives.asymmetric import ec
+def read_public_key(text: str) -> "ECC.EccKey":
+    """Return the public key of a browser, an uncompressed point of the curve. Raises ValueError."""
+    from Cryptodome.PublicKey import ECC
 
     point = decode(text)
-    if len(point) != POINT_BYTES:
+    if len(point) != POINT_BYTES or point[:1] != UNCOMPRESSED:
         raise ValueError("expected an uncompressed point")
-    return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+    key = ECC.import_key(point, curve_name=CURVE)
+    if key.pointQ.is_point_at_infinity():  # the library reads it from two zeros
+        raise ValueError("expected a point that is not at infinity")
+    return key
 
 
-def point_of(key: "ec.EllipticCurvePrivateKey") -> bytes:
+def point_of(key: "ECC.EccKey") -> bytes:
     """Return the public key of a private one, as an uncompressed point."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+    point: bytes = key.public_key().export_key(format="raw")
+    return point
 
-    return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
-
-def private_key(number: int) -> "ec.EllipticCurvePrivateKey":
+def private_key(number: int) -> "ECC.EccKey":
     """Return the private key with a number."""
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from Cryptodome.PublicKey import ECC
 
-    return ec.derive_private_key(number, ec.SECP256R1())
+    return ECC.construct(curve=CURVE, d=number)
 
 
 def encrypt(
-    plaintext: bytes,
-    p256dh: str,
-    auth: str,
-    key: "ec.EllipticCurvePrivateKey | None" = None,
-    salt: bytes | None = None,
+    plaintext: bytes, p256dh: str, auth: str, key: "ECC.EccKey | None" = None, salt: bytes | None = None
 ) -> bytes:
     """Return a body with the content coding aes128gcm. `key` and `salt` are new for each message, except in tests."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from Cryptodome.Cipher import AES
+    from Cryptodome.Protocol.DH import key_agreement
+    from Cryptodome.PublicKey import ECC
 
     salt = salt or secrets.token_bytes(SALT_BYTES)
-    key = key or ec.generate_private_key(ec.SECP256R1())
+    key = key or ECC.generate(curve=CURVE)
     point = point_of(key)
-    secret = key.exchange(ec.ECDH(), read_public_key(p256dh))
+    secret = key_agreement(static_priv=key, static_pub=read_public_key(p256dh), kdf=bytes)
     material = _derive(decode(auth), secret, b"WebPush: info\0" + decode(p256dh) + point, 32)
     content_key = _derive(salt, material, b"Content-Encoding: aes128gcm\0", 16)
     nonce = _derive(salt, material, b"Content-Encoding: nonce\0", 12)
     header = salt + struct.pack("!IB", RECORD_SIZE, len(point)) + point
-    return header + AESGCM(content_key).encrypt(nonce, plaintext + LAST_RECORD, None)
+    return header + b"".join(
+        AES.new(content_key, AES.MODE_GCM, nonce=nonce).encrypt_and_digest(plaintext + LAST_RECORD)
+    )
 
 
 def _derive(salt: bytes, secret: bytes, info: bytes, length: int) -> bytes:
@@ -83,13 +86,12 @@ def _derive(salt: bytes, secret: bytes, info: bytes, length: int) -> bytes:
     return hmac.digest(hmac.digest(salt, secret, "sha256"), info + b"\x01", "sha256")[:length]
 
 
-def authorization(key: "ec.EllipticCurvePrivateKey", origin: str, contact: str, expires_at: int) -> str:
+def authorization(key: "ECC.EccKey", origin: str, contact: str, expires_at: int) -> str:
     """Return the header that identifies this service to the push service at `origin` until a time in seconds."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-    from cryptography.hazmat.primitives.hashes import SHA256
+    from Cryptodome.Hash import SHA256
+    from Cryptodome.Signature import DSS
 
     claims = {"aud": origin, "exp": expires_at, "sub": contact}
     token = ".".join(encode(msgspec.json.encode(part)) for part in ({"typ": "JWT", "alg": "ES256"}, claims))
-    r, s = decode_dss_signature(key.sign(token.encode(), ec.ECDSA(SHA256())))
-    return f"vapid t={token}.{encode(r.to_bytes(32) + s.to_bytes(32))}, k={encode(point_of(key))}"
+    signature = DSS.new(key, "fips-186-3").sign(SHA256.new(token.encode()))
+    return f"vapid t={token}.{encode(signature)}, k={encode(point_of(key))}"

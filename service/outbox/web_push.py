@@ -44,8 +44,8 @@ class WebPushTransport(Transport):
             raise ValueError("--web-push must be the host of a push service, such as push.example or *.push.example")
         if not settings.public_url or settings.documented_only:
             raise ValueError("--web-push needs --public-url and the pages of the console")
-        if importlib.util.find_spec("cryptography") is None:
-            raise ValueError("--web-push needs the library cryptography, which cx-service-postgresql.pyz contains")
+        if importlib.util.find_spec("Cryptodome") is None:
+            raise ValueError("--web-push needs the library pycryptodomex, which cx-service-postgresql.pyz contains")
         self._settings = settings
 
     def deliver(self, delivery: Delivery, notifications: Sequence[Notification]) -> None:

@@ -325,7 +325,16 @@ class TestSubscriptions:
 
     @pytest.mark.parametrize(
         ("member", "value"),
-        [("p256dh", "A" * 87), ("p256dh", "BA"), ("auth", "QUJD"), ("auth", "ä"), ("auth", "*" * 22)],
+        [
+            ("p256dh", "A" * 87),
+            ("p256dh", "BQ" + "A" * 85),
+            ("p256dh", "B" + "A" * 85 + "E"),  # not on the curve
+            ("p256dh", "B" + "A" * 86),  # at infinity, for the library
+            ("p256dh", "BA"),
+            ("auth", "QUJD"),
+            ("auth", "ä"),
+            ("auth", "*" * 22),
+        ],
     )
     def test_with_invalid_keys_are_refused(self, member, value, served, origin):
         subscription = PushBrowser(f"{origin}/push").subscription

@@ -78,14 +78,14 @@ def test_files_are_stored_once_for_all_hosts_that_share_them(release: ModuleType
 
 
 def test_executables_above_their_limit_are_reported(release: ModuleType, tmp_path: Path) -> None:
-    assert release.LIMITS == {"cx-service": (17, 80), "cx-service-full": (22, 100)}
+    assert release.LIMITS == {"cx-service": (17, 80), "cx-service-full": (17, 80)}
     sizes = {
         "cx-service-1-cp311-linux-x86_64-glibc.pyz": 17,
         "cx-service-1-cp312-linux-x86_64-glibc.pyz": 18,
-        "cx-service-full-1-cp311-linux-x86_64-glibc.pyz": 22,
-        "cx-service-full-1-cp312-linux-x86_64-glibc.pyz": 23,
+        "cx-service-full-1-cp311-linux-x86_64-glibc.pyz": 17,
+        "cx-service-full-1-cp312-linux-x86_64-glibc.pyz": 18,
         "cx-service-1.pyz": 81,
-        "cx-service-full-1.pyz": 101,
+        "cx-service-full-1.pyz": 81,
     }
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
@@ -93,8 +93,8 @@ def test_executables_above_their_limit_are_reported(release: ModuleType, tmp_pat
     assert release.too_large(tmp_path) == [
         "cx-service-1-cp312-linux-x86_64-glibc.pyz has 18.0 MiB, more than 17 MiB",
         "cx-service-1.pyz has 81.0 MiB, more than 80 MiB",
-        "cx-service-full-1-cp312-linux-x86_64-glibc.pyz has 23.0 MiB, more than 22 MiB",
-        "cx-service-full-1.pyz has 101.0 MiB, more than 100 MiB",
+        "cx-service-full-1-cp312-linux-x86_64-glibc.pyz has 18.0 MiB, more than 17 MiB",
+        "cx-service-full-1.pyz has 81.0 MiB, more than 80 MiB",
     ]
 
 
