@@ -115,12 +115,14 @@ PRUNED = (
         )
     ),
     "PIL/_avif.*",  # the largest part of Pillow, for a format that the service refuses
-    "pillow.libs/libavif-*",
     "PIL/_imagingtk.*",
-    "PIL/_imagingft.*",  # fonts, with the libraries that only they use
-    *(f"pillow.libs/{name}*" for name in ("libfreetype", "libharfbuzz", "libbrotli", "libpng16")),
+    "PIL/_imagingft.*",  # fonts
     "PIL/_imagingcms.*",  # colour profiles, which the service never parses
-    "pillow.libs/liblcms2*",
+    *(  # libraries that only these use, on Linux and macOS
+        f"{folder}/lib{name}*"
+        for folder in ("pillow.libs", "PIL/.dylibs")
+        for name in ("avif", "freetype", "harfbuzz", "brotli", "png16", "lcms2")
+    ),
 )
 
 
