@@ -37,6 +37,7 @@ ADMIN_PAGES = (
     "/console/server-credentials",
     "/console/backups",
     "/console/branding",
+    "/console/deliveries",
     "/console/health",
 )
 RTL = "מַתָּנוֹת & <b>هدايا</b>"
