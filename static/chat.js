@@ -35,9 +35,12 @@ document.addEventListener("keydown", (event) => {
   field.form.requestSubmit(field.form.querySelector("button[name=act]"));
 });
 
-// Focuses the composer after the browser has scrolled to the fragment; on touch screens only for a reply or an edit,
-// so that the on-screen keyboard does not open.
+// Focuses the composer after the browser has scrolled to the fragment, or to the end; on touch screens only for a reply or
+// an edit, so that the on-screen keyboard does not open. A busy browser may not have drawn the page yet: then it has not
+// scrolled to the end by `autofocus`, and would not do it after this focus.
 addEventListener("load", () => {
+  const isOpened = position === null && document.getElementById("end").autofocus;
+  if (isOpened && document.activeElement === document.body) goToEnd();
   const field = document.querySelector("[data-focus]");
   const isRequested = /[?&](reply|edit|canned)=/.test(location.search);
   if (isRequested || !matchMedia("(pointer: coarse)").matches) field?.focus({ preventScroll: true });

@@ -53,6 +53,18 @@ def test_staff_see_what_the_customer_has_received_and_read(visit: Callable[..., 
     staff.check_accessibility([(LIGHT, WIDE), (DARK, NARROW)])
 
 
+def test_chat_opens_at_its_end_if_the_browser_has_not_scrolled_there(visit: Callable[..., Visit]) -> None:
+    staff = open_chat(visit, "agent")
+    for number in range(12):
+        send(staff, f"Line {number}")
+    hide = "() => document.getElementById('end')?.removeAttribute('tabindex')"  # then `autofocus` has no effect
+    staff.page.add_init_script(f"new MutationObserver({hide}).observe(document, {{childList: true, subtree: true}})")
+    chat = staff.page.url
+    staff.page.goto(chat.partition("/console/")[0] + "/healthz")
+    staff.page.goto(chat)
+    expect(staff.page.locator(".message .text").last).to_be_in_viewport()
+
+
 def test_each_side_sees_that_the_other_is_typing(visit: Callable[..., Visit]) -> None:
     staff, customer = open_chat(visit, "agent"), open_chat(visit, "alice", DARK, NARROW)
     for writer, reader, name in ((customer, staff, "Alice"), (staff, customer, "Shop")):
