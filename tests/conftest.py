@@ -79,8 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Select the tests of a run on PostgreSQL: those with a database, except those in a browser.
 
     Pages in a browser depend on the responses alone, and these are tested on both databases.
-    With `--one-case`, the first case of each parametrized test is selected. Modules with long tests come first, so that
-    no process waits for one at the end.
+    With `--one-case`, the first case of each parametrized test is selected.
     """
     selected = items
     if postgres.is_chosen():
@@ -90,8 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         selected = [item for item in selected if first[item.nodeid.partition("[")[0]] is item]
     if len(selected) < len(items):
         config.hook.pytest_deselected(items=[*set(items).difference(selected)])
-    long = {item.path for item in selected if item.get_closest_marker("extended")}
-    items[:] = sorted(selected, key=lambda item: item.path not in long)
+        items[:] = selected
 
 
 @pytest.hookimpl(tryfirst=True)
