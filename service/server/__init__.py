@@ -91,7 +91,7 @@ class Task(NamedTuple):
 
 
 class TaskQueue(FairQueue[Task]):
-    """The queue of the thread pool, with the interface that waitress uses: it holds `lock` during all calls but `end`.
+    """The queue of the thread pool, with the interface that waitress uses. All calls but `end` require `lock`.
 
     At most `limit` requests of a client are in progress, so that one client does not occupy all threads.
     """
@@ -303,10 +303,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             self.event_loop.run_once(0.0 if self.reads else timeout)
             self.process_reads()
             self.send_ready()
-        threads = self.task_dispatcher
-        free = len(threads.threads) - threads.active_count if threads.queue else 0
-        queued = max(0, len(threads.queue) - free)
-        queued += len(self.reads) + (self.group_commit.count() if self.group_commit else 0)
+        queued = self._count_tasks() + len(self.reads) + (self.group_commit.count() if self.group_commit else 0)
         connections = len(self.active_channels)
         self.counts.set(connections)
         metrics.shared.set_gauges(connections, queued, self.suspended.count())
@@ -314,6 +311,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         if now >= self._next_check:
             self._next_check = now + CHECK_INTERVAL
             self._close_overdue(now)
+
+    def _count_tasks(self) -> int:
+        """Return the number of requests for the thread pool that no idle thread is about to take."""
+        threads = self.task_dispatcher
+        with threads.lock:
+            idle = len(threads.threads) - threads.active_count if threads.queue else 0
+            return max(0, len(threads.queue) - idle)
 
     def _warn(self, message: str, *values: object) -> None:
         """Log a warning, at most once per LOG_INTERVAL."""

@@ -476,10 +476,15 @@ class TestGroupCommit:
         assert seen == ["first", "0", "bob", "1", "2"]
 
     def test_a_client_does_not_occupy_all_threads_of_the_pool(
-        self, service: RecordingServer, alice: Client, bob: Client
+        self, service: RecordingServer, alice: Client, bob: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool, begun, go_on = service.server.task_dispatcher, threading.Semaphore(0), threading.Event()
-        seen = list[str]()
+        seen, queue = list[str](), pool.queue
+        locked, may_take = list[bool](), queue.may_take
+
+        def may_take_with_lock(client: str) -> bool:
+            locked.append(pool.lock.locked())
+            return bool(may_take(client))
 
         def hold(environ: dict[str, Any]) -> None:
             seen.append(environ["QUERY_STRING"])
@@ -487,6 +492,7 @@ class TestGroupCommit:
             assert go_on.wait(60)
 
         service.before_call = hold
+        monkeypatch.setattr(queue, "may_take", may_take_with_lock)
         large = {"description": "x" * connection.SMALL_BODY}
         names = [str(number) for number in range(len(pool.threads))]
         clients = [service.send("POST", f"/feedback?{name}", large, alice.token) for name in names]
@@ -498,6 +504,7 @@ class TestGroupCommit:
         clients.append(service.send("POST", "/feedback?bob", large, bob.token))
         assert begun.acquire(timeout=60)
         assert len(seen) == half + 1 and seen[-1] == "bob"
+        assert all(locked) and len(locked) > len(names)  # the event loop counts the queue, which threads change
         go_on.set()
         assert [receive(client)[0] for client in clients] == [400] * (len(names) + 1)  # the description is too long
         assert sorted(seen) == sorted([*names, "bob"])
