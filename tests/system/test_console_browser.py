@@ -1065,7 +1065,11 @@ def test_customer_is_shown_to_staff(enter: Callable[..., Visit]) -> None:
     assert panel and conversation and panel["x"] >= conversation["x"] + conversation["width"]  # beside the messages
     page.reload()
     expect(details.get_by_role("link", name="alice@example.com")).to_be_visible()  # stays open
-    details.locator("summary").click()
+    details.evaluate("""async details => {
+      const toggled = new Promise(resolve => details.addEventListener("toggle", resolve));
+      details.querySelector("summary").click();
+      await toggled;  // the page stores the state at this event, which the browser sends later
+    }""")
     page.reload()
     expect(details.get_by_role("link", name="alice@example.com")).to_be_hidden()
     customer = enter("alice").open(f"{CHAT}#end")
