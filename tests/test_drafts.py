@@ -108,6 +108,7 @@ def test_a_reply_without_pieces_has_no_draft(sender, poll):
 
 def test_texts_that_follow_quickly_are_left_out(alice, sender, poll, monkeypatch):
     stream = Stream(alice)
+    monkeypatch.setattr(drafts, "MIN_INTERVAL", 60.0)
     for text in ("a", "ab", "abc"):
         sender.show(text)
     assert stream.read(wait_for(poll)) == [data(sender, "writing", "a")]
@@ -144,8 +145,9 @@ def test_the_draft_of_a_process_that_died_is_withdrawn(alice, sender, poll, monk
 
 
 def test_drafts_that_have_ended_are_forgotten(received, sender, poll, monkeypatch):
-    sender.show("Hello"), sender.end(is_stored=True)
-    wait_for(poll)
+    for send in (lambda: sender.show("Hello"), lambda: sender.end(is_stored=True)):
+        send()
+        wait_for(poll)
     monkeypatch.setattr(drafts, "EXPIRY", 0.0)
     assert received.expire() == set() and received.since(0)[1] == []
 
